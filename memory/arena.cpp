@@ -20,11 +20,11 @@ constexpr Bytes kHugePage = 2 * kMiB;
 
 std::size_t size(Bytes bytes) { return static_cast<std::size_t>(bytes); }
 
-// Whole huge pages, to the last one: the kernel takes a registered buffer for the few pieces that it is only where all of its
-// pages are of one size, else for as many as it has small pages, and cuts requests at that.
+// Bytes that are mapped: whole huge pages, to the last one. Only where all pages of a registered buffer have one size does the
+// kernel see it as the few pieces that it is; else it counts a piece for each small page, and cuts requests at that number.
 Bytes mapped(Bytes bytes) { return round_up(bytes, bytes < kHugePage ? Bytes{sysconf(_SC_PAGESIZE)} : kHugePage); }
 
-// Touching writes what is there back, for kernels before 5.14, which know no MADV_POPULATE_WRITE.
+// Backs pages. Kernels before 5.14 know no MADV_POPULATE_WRITE: there each page is touched, by writing its own contents back.
 void back_pages(std::byte* begin, Bytes bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(begin, size(bytes), MADV_POPULATE_WRITE) == 0) return;
@@ -57,7 +57,7 @@ void prefault(const ThreadPool& pool, std::byte* begin, Bytes bytes) {
 Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {
   SPILLWAY_CHECK(bytes >= 0, "arena {} of {} bytes", name_, bytes);
   if (bytes == 0) return;
-  // Room to move the base to a multiple of 2 MiB; what lies outside goes back at once.
+  // 2 MiB more than needed, to move the base to a multiple of 2 MiB; the rest is returned at once.
   const Bytes used = mapped(bytes);
   const Bytes reserved = used + kHugePage;
   void* map = mmap(nullptr, size(reserved), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -72,7 +72,7 @@ Arena::Arena(Bytes bytes, std::string name) : bytes_(bytes), name_(std::move(nam
   data_ = first + before;
   if (before > 0) munmap(first, size(before));
   if (reserved > before + used) munmap(data_ + used, size(reserved - before - used));
-  // Refused where the system has no huge pages; small ones are right too, and slower.
+  // The call fails where the system has no huge pages; small ones work, too, and are slower.
   madvise(data_, size(used), MADV_HUGEPAGE);
 }
 

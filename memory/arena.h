@@ -1,5 +1,5 @@
 // One reservation in which a plan's buffers live at fixed offsets: private memory on huge pages where there are any.
-// Not here: what lies where (packing.h), memory of an accelerator or pinned for it (runtime.h).
+// Not here: where buffers lie (packing.h), memory of an accelerator or pinned for it (runtime.h).
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace spillway {
 
-// Has every page backed now, so that no page fault falls into a step. What was written stays.
+// Has every page backed now, so that no page fault falls into a step. Keeps the contents.
 void prefault(const ThreadPool& pool, std::byte* begin, Bytes bytes);
 
 class Arena {
  public:
-  // Zeroed pages, which the system backs when they are first touched: never more than `bytes` rounded up to 2 MiB, or to a page
-  // where it is less than that. The base is a multiple of 2 MiB, so that all of it may lie on huge pages. `name` is for messages.
+  // Reserves zeroed pages, which the system backs when they are first touched: at most `bytes` rounded up to 2 MiB, or to a page
+  // where `bytes` is less than that. The base is a multiple of 2 MiB, so that all of it may lie on huge pages. `name` is for
+  // messages.
   Arena(Bytes bytes, std::string name);
   ~Arena();
   Arena(Arena&& other) noexcept;
@@ -29,7 +30,7 @@ class Arena {
 
   void prefault(const ThreadPool& pool) const { spillway::prefault(pool, data_, bytes_); }
 
-  // What a released buffer holds in debug builds: all bits set, which is a NaN in every float type.
+  // Sets all bits, as released buffers have them in debug builds: a NaN in every float type.
   void fill_garbage(Bytes offset, Bytes bytes) const;
 
   // See poison.h.

@@ -1,5 +1,5 @@
-// The state of a block: a list of arrays, of the block and not of the plan. Who goes through them, or sums their bytes, asks it.
-// Not here: where they rest (plan.h).
+// The state of a block: a list of arrays, which belongs to the block and not to the plan. Code that goes through arrays, or sums
+// their bytes, goes through this list. Not here: where they rest (plan.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace spillway {
 
 enum class StateKind : std::uint8_t { weight, low, m, v };
 inline constexpr int kStateKinds = 4;
-// ".weight": what follows a block's name in that of a buffer.
+// The suffix of a buffer's name behind the block's: ".weight".
 constexpr std::string_view suffix_of(StateKind kind) {
   constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
   return names[static_cast<int>(kind)];
@@ -29,7 +29,7 @@ constexpr Category category_of(StateKind kind) { return kind == StateKind::weigh
 
 struct StateArray {
   StateKind kind = StateKind::weight;
-  DType type = DType::bfloat16;                           // low: its size, and the bits that it lacks of an fp32
+  DType type = DType::bfloat16;                           // of low only the size counts: it has the bits that bf16 lacks of fp32
   constexpr Bytes each() const { return size_of(type); }  // bytes an element
 };
 
@@ -46,7 +46,7 @@ inline constexpr StateArray kCompactState[] = {{StateKind::weight, DType::bfloat
 inline constexpr StateArray kFp32State[] = {
     {StateKind::weight, DType::float32}, {StateKind::m, DType::float32}, {StateKind::v, DType::float32}};
 
-// Of a block that is trained.
+// The arrays of a block that is trained; of a frozen one: the weight alone.
 constexpr StateList trained_state(StateForm form) {
   constexpr StateList lists[] = {kExactState, kCompactState, kFp32State};
   return lists[static_cast<int>(form)];
@@ -55,16 +55,16 @@ constexpr StateList state_of(const ParameterBlock& block, StateForm form) {
   return block.frozen ? trained_state(form).first(1) : trained_state(form);
 }
 
-// Of all its arrays together.
+// Bytes an element of all arrays together.
 constexpr Bytes bytes_per_element(StateList state) {
   Bytes sum = 0;
   for (const StateArray& array : state) sum += array.each();
   return sum;
 }
-// Of a gradient that waits for its update: rounded once in compact form.
+// Bytes an element of a gradient that waits for its update: in compact form it is rounded to bf16.
 constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
 
-// Elements of a block's array that rest on this rank; and of its gradient, where that waits for its update.
+// Elements of a block's array, and of its gradient that waits for its update, that rest on this rank.
 inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
   const bool sharded = kind == StateKind::weight ? sharding.shards_weights() : sharding.shards_optimizer();
   return sharded ? shard_elements(block.elements, sharding) : block.elements;

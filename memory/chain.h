@@ -1,4 +1,4 @@
-// The chain of tiers from where a device computes to where most rests. A move crosses one link of it.
+// The chain of tiers, from the memory where a device computes to the tier where most bytes rest. A move crosses one link of it.
 // Not here: what rests where (plan.h), when it moves (passes/residency.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace spillway {
 
-// A device whose memory is the host's has no tier between it and a drive.
+// A device that shares the host's memory has no tier between it and a drive: device_nvme.
 enum class Chain : std::uint8_t { device_nvme, device_host_nvme };
 
 inline constexpr std::array kDeviceAndNvme = {Tier::device, Tier::nvme};
@@ -21,13 +21,13 @@ inline constexpr std::array kDeviceHostAndNvme = {Tier::device, Tier::host, Tier
 inline constexpr std::span<const Tier> kChains[] = {kDeviceAndNvme, kDeviceHostAndNvme};  // by Chain, longer ones later
 constexpr std::span<const Tier> tiers_of(Chain chain) { return kChains[static_cast<std::size_t>(chain)]; }
 constexpr bool is_in(Chain chain, Tier tier) { return std::ranges::count(tiers_of(chain), tier) > 0; }
-// Whether the device has a memory of its own, and the host's is a tier below it: it makes and adds up gradients itself.
+// True when the device has memory of its own, and the host's is a tier below it: the device makes and adds up gradients itself.
 constexpr bool has_host(Chain chain) { return is_in(chain, Tier::host); }
-// Whether the next tier below the device is memory, so that no drive's lanes reach the device, and a unit has a choice of tiers
-// that it may spill to.
+// True when the next tier below the device is memory: no drive's lanes reach the device, and a unit may choose the tier that it
+// spills to.
 constexpr bool has_memory_below(Chain chain) { return in_memory(tiers_of(chain)[1]); }
 
-// Links between the device and a tier; of one that is not in the chain, as many as there are.
+// Number of links between the device and a tier; for a tier that is not in the chain, the number of the chain's tiers.
 constexpr int depth_of(Chain chain, Tier tier) {
   int depth = 0;
   for (const Tier in_chain : tiers_of(chain)) {
@@ -46,7 +46,7 @@ constexpr Tier next_towards(Chain chain, Tier from, Tier to) {
   return tiers_of(chain)[static_cast<std::size_t>(depth_of(chain, to) > depth ? depth + 1 : depth - 1)];
 }
 
-// Two neighbours, and what moves bytes away from the device and towards it.
+// Two neighbours in a chain, and the lanes that move bytes away from the device and towards it.
 struct Link {
   Tier above, below;
   Lane down, up;
@@ -63,14 +63,14 @@ inline Lane lane_between(Tier from, Tier to) {
   }
   SPILLWAY_CHECK(false, "no link joins {} and {}", name_of(from), name_of(to));
 }
-// The first of the links that a lane moves across, which are alike; null where it moves nothing.
+// The first link that a lane moves across, as all of its links are alike; null where it moves nothing.
 constexpr const Link* link_of(Lane lane) {
   for (const Link& link : kLinks) {
     if (link.up == lane || link.down == lane) return &link;
   }
   return nullptr;
 }
-// Whether a lane moves bytes towards the device; between two memories; between a memory and a drive, a few moves at a time.
+// True when a lane moves bytes: towards the device; between two memories; between a memory and a drive, a few moves at a time.
 constexpr bool is_upward(Lane lane) { return link_of(lane) != nullptr && link_of(lane)->up == lane; }
 constexpr bool is_copy(Lane lane) { return link_of(lane) != nullptr && in_memory(link_of(lane)->below); }
 constexpr bool is_drive(Lane lane) { return link_of(lane) != nullptr && !in_memory(link_of(lane)->below); }

@@ -1,4 +1,4 @@
-// The ways that a step can go of which a plan takes one each, and what they are called.
+// The choices of a plan that have a few values each, and the names of these values.
 // Not here: what a plan took (plan.h), what somebody fixed (search/plan_request.h).
 #pragma once
 
@@ -36,7 +36,7 @@ struct Names<StateForm> {
       {"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
 };
 
-// What somebody may fix of activations, where a tier is called as it is everywhere, and of what a kill goes back to.
+// A user may fix the treatment of activations (tiers have their usual names), and which state a kill goes back to.
 enum class SavedRequest : std::uint8_t { automatic, device, recompute, host, nvme };
 template <>
 struct Names<SavedRequest> {
@@ -50,7 +50,7 @@ static_assert(std::ranges::all_of(kAll<Tier>, [](Tier tier) { return value_of<Sa
               "a tier that activations cannot be asked to rest on");
 enum class Durability : std::uint8_t { automatic, step, checkpoint };
 template <>
-struct Names<Durability> {  // automatic has none: it is what happens where nobody said
+struct Names<Durability> {  // automatic has no name: it applies where nobody fixed anything
   static constexpr Named<Durability> all[] = {{"step", Durability::step}, {"checkpoint", Durability::checkpoint}};
 };
 

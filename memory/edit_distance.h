@@ -1,4 +1,4 @@
-// How far a mistyped name is from a known one, for messages that offer what was probably meant.
+// The distance of a mistyped name from a known one, for messages that suggest the probable name.
 // Not here: which names there are, or any acceptance of a near one.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace spillway {
 
-// Insertions, deletions and replacements of one letter that lead from a to b.
+// The fewest insertions, deletions and replacements of one letter that lead from a to b.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

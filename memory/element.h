@@ -1,4 +1,4 @@
-// Elements of an array whose type is known at run time, one at a time: for what need not be fast.
+// Access to single elements of an array whose type is known only at run time, for code that need not be fast.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline double element(const std::byte* data, DType type, std::int64_t i) {
   return 0;
 }
 
-// Rounded to fp32, and from there to the type.
+// Stores x, rounded to fp32, and from there to the type.
 inline void set_element(std::byte* data, DType type, std::int64_t i, double x) {
   switch (type) {
     case DType::float32: reinterpret_cast<float*>(data)[i] = static_cast<float>(x); break;

@@ -10,8 +10,8 @@
 
 namespace spillway {
 
-// What the command returns: scripts rely on it.
-inline constexpr int kExitBug = 1;        // ours
+// Exit codes of the command: scripts rely on them.
+inline constexpr int kExitBug = 1;        // our bug
 inline constexpr int kExitInput = 2;      // bad usage or bad input
 inline constexpr int kExitBudget = 3;     // does not fit the budgets
 inline constexpr int kExitIo = 4;         // input/output failed, or stored data is damaged
@@ -19,7 +19,7 @@ inline constexpr int kExitDifferent = 5;  // verify found a difference
 inline constexpr int kExitNotFinite = 6;  // the loss or a gradient stopped being finite
 inline constexpr int kExitInterrupted = 130;
 
-// `what()` is one line: what failed and the numbers. `help()` is what to do, at most a few lines, may be empty.
+// `what()` is one line: what failed, with numbers. `help()` says what to do, in at most a few lines; it may be empty.
 class Error : public std::runtime_error {
  public:
   Error(int exit_code, const std::string& message, std::string help)
@@ -44,7 +44,7 @@ struct BudgetError : Error {
 struct IoError : Error {
   explicit IoError(const std::string& message, std::string help = {}) : Error(kExitIo, message, std::move(help)) {}
 };
-// Exit 6: the loss or a gradient is no number any more. Names the step; the help says which state is kept.
+// Exit 6: the loss or a gradient is no longer finite. Names the step; the help says which state is kept.
 struct NotFiniteError : Error {
   explicit NotFiniteError(const std::string& message, std::string help = {}) : Error(kExitNotFinite, message, std::move(help)) {}
 };

@@ -1,4 +1,4 @@
-// IEEE half precision as stored. Rounding is to nearest, ties to even; what is too large becomes infinity.
+// IEEE half precision as stored. Rounding is to nearest, ties to even; values that are too large become infinity.
 // Not here: arithmetic (kernels compute in fp32).
 #pragma once
 
@@ -13,7 +13,7 @@ struct Float16 {
   constexpr float to_float() const {
     const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u,
                         fraction = bits & 0x3ffu;
-    if (exponent == 0) {  // below 2^-14: so many of 2^-24
+    if (exponent == 0) {  // below 2^-14: a multiple of 2^-24
       const float size = static_cast<float>(fraction) * 0x1p-24f;
       return sign == 0 ? size : -size;
     }
@@ -27,7 +27,7 @@ struct Float16 {
     const auto with_sign = [sign](std::uint32_t rest) { return Float16{static_cast<std::uint16_t>(sign | rest)}; };
     if (size > 0x7f800000u) return with_sign(0x7e00);   // a NaN stays one
     if (size >= 0x477ff000u) return with_sign(0x7c00);  // from 65520 on
-    // Beside a half the last bit of a float is 2^-24: the sum rounds to it.
+    // Adding 0.5 rounds to a multiple of 2^-24, which is the last bit of a float from 0.5 on.
     if (size < 0x38800000u)
       return with_sign(std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - std::bit_cast<std::uint32_t>(0.5f));
     return with_sign(((size + 0xfffu + (size >> 13 & 1u)) >> 13) - (112u << 10));

@@ -9,12 +9,12 @@ namespace spillway {
 #ifdef __GLIBC__
 
 FreedMemoryKept::FreedMemoryKept() {
-  mallopt(M_MMAP_MAX, 0);  // what has a mapping of its own is unmapped when it is freed
+  mallopt(M_MMAP_MAX, 0);  // an allocation with a mapping of its own would be unmapped when it is freed
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
 FreedMemoryKept::~FreedMemoryKept() {
-  // Once anything is set malloc adapts no more, and would map anew each buffer above 128 KiB that a library's matrix product
+  // Once an option is set malloc no longer adapts, and would map anew each buffer above 128 KiB that a library's matrix product
   // packs into: a seventh of a step's processor time.
   constexpr int default_mappings = 65536, own_mapping = 8 << 20, kept = 16 << 20;
   mallopt(M_MMAP_MAX, default_mappings);

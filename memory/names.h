@@ -1,4 +1,4 @@
-// What the values of an enumeration are called where people and files say them: one table for each, beside the enumeration.
+// Names of an enumeration's values, as people and files use them: one table for each enumeration, beside it.
 // Not here: which of them a flag allows (trainer/options/flag_choices.h).
 #pragma once
 
@@ -27,7 +27,7 @@ template <typename E>
 concept HasNames = requires { Names<E>::all; };
 
 template <HasNames E>
-constexpr std::string_view name_of(E value) {  // "": it has none
+constexpr std::string_view name_of(E value) {  // "": the value has no name
   for (const auto& named : Names<E>::all)
     if (named.value == value) return named.name;
   return {};
@@ -40,7 +40,7 @@ constexpr std::optional<E> value_of(std::string_view name) {
   return std::nullopt;
 }
 
-// The values that have a name, in that order.
+// The values that have a name, in the order of Names<E>::all.
 template <HasNames E>
 constexpr auto values_of() {
   std::array<E, std::size(Names<E>::all)> values{};
@@ -50,14 +50,14 @@ constexpr auto values_of() {
 template <HasNames E>
 inline constexpr auto kAll = values_of<E>();
 
-// Whether the value is that of an enumerator, as compilers spell it in the name of a function: "Tier::host", but "(Tier)3".
+// True when an enumerator has the value. Compilers then spell it in the name of a function, "Tier::host", and else "(Tier)3".
 template <auto value>
 constexpr bool is_enumerator() {
   const std::string_view spelled = __PRETTY_FUNCTION__;
   return spelled[spelled.find_first_not_of(' ', spelled.rfind('=') + 1)] != '(';
 }
 
-// One T for each of the values, which all have a name: what there is of each tier, or what each lane does.
+// One T for each value of an enumeration all of whose values have a name: for example, for each tier or each lane.
 template <HasNames E, typename T>
 class By {
  public:
@@ -67,7 +67,7 @@ class By {
                 "Names<E>::all must have every value of the enumeration, in its order");
 
   constexpr By() = default;
-  constexpr By(std::initializer_list<std::pair<E, T>> given) {  // T{} where nothing is given
+  constexpr By(std::initializer_list<std::pair<E, T>> given) {  // T{} for values that are not given
     for (const auto& [of, value] : given) (*this)[of] = value;
   }
 
@@ -80,7 +80,7 @@ class By {
   bool operator==(const By&) const = default;
 
   using value_type = T;
-  using iterator = typename std::array<T, kCount>::iterator;  // as JSON asks of an array
+  using iterator = typename std::array<T, kCount>::iterator;  // the JSON library demands these of an array
   using const_iterator = typename std::array<T, kCount>::const_iterator;
 
  private:

@@ -17,8 +17,8 @@
 namespace spillway {
 namespace {
 
-// What came before release() happens before what follows acquire(). TBB keeps that order; ThreadSanitizer has to be told
-// (CMakeLists.txt says why). Nothing in other builds.
+// Tells ThreadSanitizer that everything before release() happens before everything behind acquire(). TBB keeps that order, but
+// the sanitizer has to be told (CMakeLists.txt says why). Does nothing in other builds.
 class Edge {
  public:
   void release() noexcept {
@@ -43,7 +43,7 @@ struct ThreadPool::Impl {
   // The limit is process-wide in TBB; without it a machine with more cores would wake more workers than the arena has places.
   tbb::global_control limit;
   tbb::task_arena arena;
-  std::vector<Edge> workers;  // from a body to the next of the same worker, which may have the same scratch memory
+  std::vector<Edge> workers;  // [threads] from a body to the worker's next one, which may use the same scratch memory
   std::mutex only;
 };
 
@@ -56,8 +56,8 @@ ThreadPool::~ThreadPool() = default;
 void ThreadPool::parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t, int)> body) const {
   if (tasks <= 0) return;
   if (threads_ == 1) {
-    // An arena of one thread has a second place in TBB, for work that is handed over by a caller who finds the first one taken:
-    // its worker would have the number 1, and scratch memory of its own nowhere.
+    // In TBB an arena of one thread has a second place, for work that a caller hands over when it finds the first one taken: its
+    // worker would have the number 1, for which there is no scratch memory.
     const std::lock_guard lock(impl_->only);
     for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
     return;

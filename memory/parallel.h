@@ -1,4 +1,5 @@
-// Where kernels and the host optimizer run the tasks that they cut their work into. Pools share the threads of the process.
+// Pools of threads on which kernels and the host optimizer run the tasks that they cut their work into. Pools share the threads
+// of the process.
 // Results never depend on the number of threads: a caller cuts by shape alone and each task writes its own outputs.
 // Not here: lanes, which are threads of their own that mostly wait (offload/).
 #pragma once
@@ -27,7 +28,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-// Whose tasks the threads take first where several pools have some.
+// Threads take the tasks of a pool with high priority first.
 enum class PoolPriority : std::uint8_t { normal, high };
 
 class ThreadPool {
@@ -42,7 +43,7 @@ class ThreadPool {
 
   // Runs body(task, worker) for every task in [0, tasks), in any order, on the pool and the calling thread; all are complete
   // when it returns. `worker` is in [0, threads()): no two bodies with the same worker run at the same time, so that it may index
-  // scratch memory. May be called from several threads at once; a caller who finds all places of the pool taken waits for one.
+  // scratch memory. May be called from several threads at once; a caller that finds all places of the pool taken waits for one.
   // Bodies must not call parallel_for, block, or throw.
   void parallel_for(std::int64_t tasks, FunctionRef<void(std::int64_t task, int worker)> body) const;
 

@@ -45,7 +45,7 @@ Bytes largest_weights(const UnitGraph& graph, StateForm form) {
 }
 
 bool makes_durable(const Choices& choices) {
-  // Where some updates of a step come with the next one, no step's state is ever whole.
+  // Where only some updates of a step come with the next step, no step's state is ever whole.
   const bool is_whole = defers_all(choices) || !defers_any(choices);
   return choices.durable_every > 0 && choices.slots == 2 && is_whole;
 }

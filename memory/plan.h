@@ -6,8 +6,8 @@
 //
 // Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way,
 // so that the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
-// `waits` is complete. Waits are derived from what operations access (passes/waits.h), never written by hand: two operations of
-// which one writes a byte that the other touches are always ordered, within a step and from one step to the next.
+// `waits` is complete. Waits are derived from the bytes that operations access (passes/waits.h), never written by hand. When one
+// operation writes a byte that another touches, the two are always ordered, within a step and from one step to the next.
 #pragma once
 
 #include <algorithm>
@@ -30,28 +30,28 @@ namespace spillway {
 
 // --- Buffers --------------------------------------------------------------------------------------------------------------
 
-// Names are put together where somebody reads them: a search makes some hundred thousand buffers
-// that nobody asks for their names.
+// The name of a buffer in two parts, which are put together only where somebody reads it: a search makes some hundred thousand
+// buffers whose names nobody asks for.
 struct BufferName {
-  std::string_view whose;      // of a block or value, in the graph, which outlives its plans; or all of the name
+  std::string_view whose;      // name of a block or value in the graph, which outlives its plans; or the whole name
   std::string_view what = {};  // ".weight"
   std::string text() const { return std::string(whose).append(what); }
 };
 
-// A named reservation on a tier. Resident buffers live as long as the executor; others live in one program, from the first to the
-// last operation that touches them.
+// A named reservation of bytes on a tier. Resident buffers live as long as the executor; others live in one program, from the
+// first to the last operation that touches them.
 struct Buffer {
   BufferName name;
   Category category = Category::staging;
   Tier tier = Tier::device;
   Bytes bytes = 0;   // of one slot
   Bytes offset = 0;  // within the tier's arena or store
-  int slots = 1;     // 2: state on NVMe is written beside the state it replaces (slot s at offset + s * bytes)
+  int slots = 1;     // 2: new state on NVMe is written beside the state that it replaces (slot s at offset + s * bytes)
   int first_op = -1, last_op = -1;
   bool resident = false;
-  // Packed from the top down, the others from the bottom up: what no operation of the compute lane touches, so that compute
-  // hardly ever waits for a move of optimizer state to leave the bytes that it writes next; and gradients that last long, which
-  // would lie above all that a backward frees.
+  // True: packed from the top of the tier down, the others from the bottom up. These buffers are apart: those that no operation
+  // of the compute lane touches, so that compute hardly ever waits for a move of optimizer state to leave the bytes that it
+  // writes next; and gradients that last long, which would lie above everything that a backward frees.
   bool apart = false;
 };
 
@@ -60,20 +60,21 @@ struct Buffer {
 enum class OpKind : std::uint8_t {
   move,  // from a tier to its neighbour, on the lane of the link between them
   forward,
-  backward,         // where saved values are not kept, those of the forward come before its own: it runs again
+  backward,         // where saved values are not kept, the forward runs again before it, and the forward's values come first
   loss,             // sums the micro-batches' losses; a loss that is not finite stops all updates of the step
   gradient_add,     // sum += addend (a tensor used twice)
-  gradient_finish,  // after the last micro-batch: in compact form rounds to bf16; sums of squares of what is then there
+  gradient_finish,  // after the last micro-batch: rounds to bf16 in compact form, then sums the squares of the result
                     // (see squares_with_update)
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
-  gather,           // of an array, every rank's part -> all of it, on every rank
+  gather,           // every rank's part of an array -> the whole array, on every rank
   reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
-  commit,  // makes the state durable as the step before has left it: once its updates are written, before any is written over
+  commit,           // makes durable the state that the step before left: once its updates are written, before any is written over
 };
 
-// Turns of a step, by what they are. A step of one turn has one that is both the first and the last. An operation names those
-// that it is in, a run says which it is going through (Run::set_of), and passes over what is not in it (LaneRunner::skipped):
+// A set of turns of a step, by their kind. The only turn of a step of one turn is both first and last. An operation names the
+// turns that it is in. A run says which one it is going through (Run::set_of), and passes over operations that are not in it
+// (LaneRunner::skipped):
 //
 //   in                           of a step                        a run for itself   for example
 //   kEveryTurn                   each turn                        -                  passes, and moves for them alone
@@ -87,21 +88,22 @@ using TurnSet = std::uint8_t;
 inline constexpr TurnSet kWaitingTurn = 1;  // the first, where the previous step left gradients whose update runs in this one
 inline constexpr TurnSet kFirstTurn = 2 | kWaitingTurn, kMiddleTurns = 4, kLastTurn = 8, kAfterFirst = kMiddleTurns | kLastTurn,
                          kEveryTurn = kFirstTurn | kAfterFirst;
-// Nor are these of a step: the program is gone through for the updates that wait alone, or for a commit alone.
+// These are no turns of a step: a run goes through the program for waiting updates alone (a flush), or for a commit alone.
 inline constexpr TurnSet kFlush = 16, kCommitAlone = 32, kWaitingUpdates = kWaitingTurn | kFlush, kAlways = kEveryTurn | kFlush;
 constexpr TurnSet turn_set(int turn, int turns, bool updates_wait) {
   const int first = turn > 0 ? 0 : updates_wait ? kFirstTurn : kFirstTurn & ~kWaitingTurn;
   const int last = turn + 1 == turns ? kLastTurn : 0;
   return static_cast<TurnSet>(first + last > 0 ? first | last : kMiddleTurns);
 }
-// How often a step does what is done in these turns, with updates that wait. A program of one turn has no kAfterFirst.
+// How often a step runs an operation of these turns, where updates wait. A program of one turn has no kAfterFirst.
 constexpr int times_in(TurnSet when, int turns) {
   if (turns == 1) return 1;
   return ((when & kFirstTurn) != 0 ? 1 : 0) + ((when & kMiddleTurns) != 0 ? turns - 2 : 0) + ((when & kLastTurn) != 0 ? 1 : 0);
 }
 
-// What an operand is to its operation. Passes have lists of values, weights and gradients, in the order in which their unit names
-// them; moves have pairs; of the others an operation has one, but of squares and state, which are told apart by block and kind.
+// The role of an operand in its operation. Passes have lists of values, weights and gradients, in the order in which their unit
+// names them; moves have pairs of from and to. An operation has one operand of each other role, except squares and state, which
+// are told apart by block and kind.
 enum class Role : std::uint8_t {
   value,
   weights,
@@ -110,42 +112,42 @@ enum class Role : std::uint8_t {
   losses,  // MicroBatchWords [micro_batches]
   from,
   to,
-  part,  // of a collective: this rank's
+  part,  // this rank's part in a collective
   whole,
   state,
-  sum,           // fp32: of a block's gradient
-  addend,        // what is added to it
-  waiting,       // a block's gradient as its update takes it, which may wait for that; in compact form it is rounded
-  squares,       // sums of them: of a block, or of all
-  open_squares,  // of the block whose updates take its squares: open nodes of its tree
-  loss,          // of the step, without which no update begins: a wait; what it said is in the step's control block
+  sum,           // a block's gradient in fp32
+  addend,        // the gradient that is added to the sum
+  waiting,       // a block's gradient as its update takes it, for which it may wait; in compact form it is rounded
+  squares,       // sums of squares, of a block or of all blocks
+  open_squares,  // open nodes of the tree of a block whose updates take its squares
+  loss,          // the step's loss, only to be waited for: no update begins before it; its value is in the step's control block
   factor,        // the norm and the clip factor
 };
 inline constexpr int kRoles = static_cast<int>(Role::factor) + 1;
 
-// Which version of state on NVMe an operand means: that before the updates of this program, its own step's or those that waited,
-// or that after them. In which slot each is in a turn, the run says (Run::slot_before_in, slot_after_in): behind the turn that
-// updates, both are in one. Gradients and activations have one version.
+// The version of state on NVMe that an operand means: before or after the updates of this program, which are its own step's or
+// those that waited. The run says which slot has which version in a turn (Run::slot_before_in, slot_after_in); behind the turn
+// that updates, both are in one slot. Gradients and activations have one version.
 enum class Version : std::uint8_t { before, after };
 
 struct Operand {
   Role role = Role::to;
   Access access = Access::read;
-  StateKind kind = StateKind::weight;  // of state
+  StateKind kind = StateKind::weight;  // where it is state
   Version version = Version::before;   // of state on NVMe
-  int buffer = -1;                     // of Plan::resident, and from its size on of Program::buffers; -1: null
+  int buffer = -1;                     // index into Plan::resident, from its size on into Program::buffers; -1: null
   Bytes begin = 0, bytes = 0;          // range within the buffer
 };
 
-// Operations of an NVMe lane that have started and are not complete, at most.
+// The most operations of an NVMe lane that have started and are not complete.
 inline constexpr int kMovesUnderWay = 8;
 
 struct Wait {
   int op = -1;
-  int turn = 0;  // 0: of this turn; -1: of the turn before, or of the last one of the step before
+  int turn = 0;  // 0: in this turn; -1: in the turn before, which may be the last one of the step before
 };
 
-// An operation has a few of each, and a plan very many operations: what the scheduler makes lies in Program::room.
+// An operation has a few of each, and a plan very many operations: those that the scheduler makes lie in Program::room.
 using Operands = std::pmr::vector<Operand>;
 using Waits = std::pmr::vector<Wait>;
 
@@ -154,16 +156,16 @@ struct Strip {
   int first = 0, count = 1;
 };
 
-// What an operation does, but for what it touches and waits for.
+// An operation without its operands and waits.
 struct OpHead {
   OpKind kind = OpKind::move;
   Lane lane = Lane::compute;
   TurnSet when = kEveryTurn;
   int unit = -1, block = -1;
-  Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: of none alone
+  Strip strip{.first = -1};                         // the micro-batches that it is for; first -1: for none in particular
   std::int64_t element_begin = 0, element_end = 0;  // update: range of the block
   Work work;                                        // compute and update lanes
-  Bytes bytes = 0;                                  // that it moves
+  Bytes bytes = 0;                                  // bytes that it moves
 };
 
 // "read", "forward"
@@ -174,8 +176,8 @@ struct Op : OpHead {
   Waits waits{};
 };
 
-// Whether it works on what the step before left: applies that one's gradients, with its factor and its learning rate, or moves
-// for that. Whether it has something to do in a run, `when` says.
+// True when the operation applies the gradients that the step before left, with that step's factor and learning rate, or moves
+// bytes for that. `when` says in which runs it has something to do.
 constexpr bool applies_waiting_step(const OpHead& op) { return op.when == kWaitingUpdates; }
 
 struct Program {
@@ -187,34 +189,34 @@ struct Program {
     return *this;
   }
 
-  std::unique_ptr<std::pmr::monotonic_buffer_resource> room{};  // of operands and waits; null where each has memory of its own
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> room{};  // memory of operands and waits; null: each has its own
   std::vector<Op> ops;                                          // an operation's id is its index
   std::vector<Buffer> buffers;                                  // not resident
 };
 
 // --- Choices --------------------------------------------------------------------------------------------------------------
 
-// Where a block's arrays rest between the operations that use them.
+// The tiers on which a block's arrays rest between the operations that use them.
 struct BlockPlace {
   Tier weight = Tier::device;
   Tier optimizer = Tier::device;  // low, m, v
   Tier gradient = Tier::device;   // while it waits for its update, or for the next micro-batch
-  // Updates in the backward: this block's waits for the next forward instead. A drive that is busy all through the backward has
-  // little to do in a forward that only reads weights. Not for blocks that are looked up, whose gradients come last and whose
-  // weights are wanted first.
+  // yes, where updates run in the backward: this block's waits for the next forward instead. A drive that is busy all through the
+  // backward has little to do in a forward that only reads weights. Not for blocks that are looked up, whose gradients come last
+  // and whose weights are wanted first.
   Deferred deferred = Deferred::no;
   bool operator==(const BlockPlace&) const = default;
 };
 
-// What happens to the values that a unit writes in the forward until its backward.
+// The treatment of values that a unit writes in the forward, until its backward.
 struct UnitPlace {
   Saved saved = Saved::keep;
-  Boundary boundary = Boundary::keep;  // those that it hands to the next unit
-  Tier spill = Tier::nvme;             // where spilled ones go
+  Boundary boundary = Boundary::keep;  // values that it hands to the next unit
+  Tier spill = Tier::nvme;             // tier that spilled values go to
   bool operator==(const UnitPlace&) const = default;
 };
 
-// One member of all places: set, and counted.
+// Set one member of all places, and count the places where it has a value.
 template <typename Place, typename T>
 void set_all(std::vector<Place>& places, T Place::* member, std::type_identity_t<T> value) {
   for (Place& place : places) place.*member = value;
@@ -228,23 +230,23 @@ struct Choices {
   int graph = 0;  // index into the candidates given to the planner (head tiled or fused)
   Chain chain = Chain::device_nvme;
   UpdateTime update = UpdateTime::after;
-  // Where the optimizer runs, host or device: there come gradients and state, and both give the same bits. Without a host between
-  // device and NVMe: the device.
+  // The tier where the optimizer runs, host or device: gradients and state come there. Both give the same bits. Without a host
+  // between device and NVMe: the device.
   Tier update_tier = Tier::device;
   int micro_batches = 1;
   // Micro-batches that go through all units together, one turn: a divisor of `micro_batches`. 1 is horizontal order, all of them
   // are vertical order.
   int group = 1;
-  int strip = 1;              // of a group, so many are computed and moved by one operation; the last may be fewer
+  int strip = 1;              // micro-batches of a group that one operation computes or moves; the last strip may have fewer
   bool clip = true;           // the global norm scales the update
   bool gives_logits = false;  // evaluation is asked for the logits of a row, too
   StateForm form = StateForm::exact;
   Sharding sharding;
-  int slots = 1;  // of state on NVMe
-  // Steps from one that is made durable to the next, where they can be (makes_durable()); 0: none is.
+  int slots = 1;  // places of state on NVMe: 1 or 2
+  // Steps from one durable step to the next, where steps can be durable (makes_durable()); 0: none is.
   std::int64_t durable_every = 0;
-  // What is kept of a tier for reading ahead and writing behind (passes/reach.h). 0: nor are an update's pieces dealt out among
-  // tasks before it is due.
+  // Bytes of a tier that are kept for reading ahead and writing behind (passes/reach.h). 0: nothing is read ahead, and the pieces
+  // of an update are not dealt out among tasks before it is due.
   Bytes ahead = 0;
   std::int64_t update_chunk = 2 << 20;  // elements of a block that one update takes where the state rests elsewhere
   std::vector<BlockPlace> blocks;       // [blocks of the graph]
@@ -253,11 +255,11 @@ struct Choices {
   bool operator==(const Choices&) const = default;
 };
 
-// Turns of a step, and operations that a pass of a unit is in each.
+// Turns of a step; strips of a group, which are a unit's operations of one pass in each turn.
 constexpr int turns_of(const Choices& choices) { return choices.micro_batches / choices.group; }
 constexpr int strips_of(const Choices& choices) { return (choices.group + choices.strip - 1) / choices.strip; }
 constexpr Strip strip_from(const Choices& choices, int first) { return {first, std::min(choices.strip, choices.group - first)}; }
-// Groups of so many, cut into so many strips at most.
+// Sets the group, cut into at most so many strips.
 inline constexpr int kMostStrips = 8;
 inline void set_group(Choices& choices, int group, int most_strips = kMostStrips) {
   choices.group = group;
@@ -265,21 +267,21 @@ inline void set_group(Choices& choices, int group, int most_strips = kMostStrips
 }
 // "horizontal", "vertical", "groups of 8"
 std::string order_words(const Choices& choices);
-// Where an array of a micro-batch's bytes begins in that of a strip: behind those of the ones before it.
+// Bytes from one micro-batch's array of a strip to the next one's.
 constexpr Bytes strip_stride(Bytes bytes) { return round_up(bytes, 64); }
 
-// Turns whose times are kept: all, or of more than three the first, the third and the last.
+// Turns whose times are kept: all up to three; of more, the first, the third and the last.
 inline constexpr int kShownTurns = 3;
 constexpr int shown_turns(int turns) { return std::min(turns, kShownTurns); }
 constexpr int shown_turn(int index, int turns) { return turns <= kShownTurns ? index : index < 2 ? 2 * index : turns - 1; }
 
-// Whether updates run before the norm is known that scales them: they are taken back, and the step
-// is run again, where it says so.
+// True when updates run before the norm that scales them is known. Where the norm disagrees they are taken back, and the step is
+// run again.
 constexpr bool speculates(UpdateTime update, bool clip) { return update == UpdateTime::in_backward && clip; }
 inline bool speculates(const Choices& choices) { return speculates(choices.update, choices.clip); }
 
-// Gradients are added up, squared and rounded where they are made: by a device of its own between passes, whoever updates;
-// on the CPU by the update lane, beside them.
+// The lane that adds up, squares and rounds gradients, on the device that makes them, whoever updates. A device with memory of
+// its own does it between passes on its compute lane; the CPU does it beside passes on the update lane.
 constexpr Lane lane_of_gradients(Chain chain) { return has_host(chain) ? Lane::compute : Lane::update; }
 inline Lane lane_of_updates(const Choices& choices) {
   return choices.update_tier == Tier::device ? lane_of_gradients(choices.chain) : Lane::update;
@@ -289,18 +291,18 @@ inline Lane lane_of_updates(const Choices& choices) {
 // (offload/update_hashes.h). Elsewhere the lanes of NVMe hash what they move.
 inline bool updates_see_state(const Choices& choices) { return !has_host(choices.chain) || choices.update_tier == Tier::host; }
 
-// Whether a unit's saved values last from its forward to its backward; in an evaluation, which has no backward, none do.
+// True when a unit's saved values last from its forward to its backward. In an evaluation, which has no backward, none do.
 inline bool keeps_saved(const Choices& choices, int unit, bool evaluates) {
   return !evaluates && choices.units[static_cast<std::size_t>(unit)].saved != Saved::recompute;
 }
 
-// Whether the forward runs again right before the backward, for the saved values alone.
+// True when the unit's forward runs again right before its backward, for the saved values alone.
 inline bool recomputes(const UnitGraph& graph, const Choices& choices, int unit) {
   const Unit& of = graph.units[static_cast<std::size_t>(unit)];
   return !keeps_saved(choices, unit, false) && !of.saved.empty() && of.saved_piece == 0;
 }
 
-// Whether gradients wait for the next step: all, a block's, any.
+// True when gradients wait for the next step: all of them, a block's, any.
 constexpr bool defers_all(const Choices& choices) { return choices.update == UpdateTime::in_next_forward; }
 inline bool defers(const Choices& choices, int block) {
   return defers_all(choices) || choices.blocks[static_cast<std::size_t>(block)].deferred == Deferred::yes;
@@ -308,51 +310,52 @@ inline bool defers(const Choices& choices, int block) {
 inline bool defers_any(const Choices& choices) {
   return defers_all(choices) || count_of(choices.blocks, &BlockPlace::deferred, Deferred::yes) > 0;
 }
-// Whether these choices may have blocks that are `deferred`: the factor of an update is known before the norm, and a step that is
-// durable is so before the next one begins.
+// True when choices like these may have `deferred` blocks: the factor of an update must be known without the norm, and no step's
+// state may have to be durable, as that of a step with deferred blocks is whole only in the next one.
 constexpr bool may_defer_blocks(UpdateTime update, bool clip, int slots) {
   return update == UpdateTime::in_backward && !clip && slots == 1;
 }
 
-// Of Choices::durable_every, where that is left open: each step is durable where that takes no copies; else so seldom that
-// commits take no share of a step.
+// The value of Choices::durable_every where nobody fixed it: each step is durable where that takes no copies; else durable steps
+// are so rare that commits take no share of a step.
 inline constexpr std::int64_t kSeldom = 1 << 20;
 // Commits a step, on average.
 constexpr double share_of_commits(const Choices& choices, const OpHead& commit) {
   if (choices.durable_every < kSeldom) return 1 / static_cast<double>(choices.durable_every);
   return commit.bytes > 0 ? 0 : 1;
 }
-// Bytes that an operation moves a step: of the copies of a commit, a step has its share.
+// Average bytes that an operation moves in a step; a step has a share of the copies of a commit.
 inline double bytes_a_step(const Choices& choices, const OpHead& op) {
   return static_cast<double>(op.bytes) * (op.kind == OpKind::commit ? share_of_commits(choices, op) : 1);
 }
 
-// Whether a step has a commit: no update writes over what the step before left, but in memory, of which a commit makes copies.
+// True when a step has a commit: updates then leave the state of the step before untouched on NVMe, and write over it only in
+// memory, which a commit copies.
 bool makes_durable(const Choices& choices);
 
-// Whether a block's updates also take the sums of squares of its gradient, each stretch right before it is used: where a
-// gradient_finish came before them, memory would be read twice. None do where updates do not follow in the backward, or
-// gradients are rounded, or added up over ranks, or where state is hashed, or where a device of its own makes them.
+// True when a block's updates also sum the squares of its gradient, each stretch right before they use it: with a gradient_finish
+// before them memory would be read twice. False where updates do not follow in the backward, where gradients are rounded or added
+// up over ranks, where state has two slots (updates hash it), and where a device with memory of its own makes gradients.
 bool squares_with_update(const Choices& choices, int block);
 
-// Of the units that take whole weights, those of the one that has the most.
+// The most bytes of weights that a unit takes; units that look up rows do not count.
 Bytes largest_weights(const UnitGraph& graph, StateForm form);
 
-// The words of Plan::norm_buffer: where each block's begin, and at last the open nodes, kSquareNodesFromBegin of them. A block
-// has one, its sum of squares, and a frozen one none; where ranks have parts of it, the nodes of its tree that a part is, of
-// which all ranks' make the sum. Open are the nodes of the block whose updates take its squares, from one of its updates to the
-// next.
+// [blocks + 1] index of each block's first word in Plan::norm_buffer; last, that of the open nodes, kSquareNodesFromBegin words.
+// A block has one word, its sum of squares; a frozen block has none. Where ranks have parts of blocks, a block has a word for
+// each node of its tree that a part consists of; the nodes of all ranks make the sum. Open nodes are those of the block whose
+// updates take its squares, from one of its updates to the next.
 std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choices);
 
-// What of a block lasts, by its buffers in Plan::resident.
+// The resident buffers of a block, as indices into Plan::resident.
 struct RestingArray : StateArray {
   int buffer = -1;
 };
 struct BlockBuffers {
-  std::vector<RestingArray> state;  // all of the block's list; in a plan that only evaluates, the weight
-  int waiting_gradient = -1;        // -1: it lives within a step
-  // Of each of its users' gradient, from turn to turn; none where a step is one turn. In exact form with one rank the first is
-  // the waiting gradient itself, where there is one.
+  std::vector<RestingArray> state;  // all arrays of the block's list; in a plan that only evaluates, the weight
+  int waiting_gradient = -1;        // -1: the gradient lives within a step
+  // [users of the block] the gradient sum of each, from turn to turn; empty where a step is one turn. Where gradients are neither
+  // rounded nor sharded, the first is the waiting gradient itself, if there is one.
   std::vector<int> sums;
 
   const RestingArray& weight() const { return state.front(); }
@@ -368,13 +371,13 @@ struct Plan {
   std::vector<Buffer> resident;
   std::vector<BlockBuffers> blocks;
   // Buffers of control words, resident on the device tier.
-  int loss_buffer = -1;                   // MicroBatchWords [micro_batches]; double: that there is a loss (control_words.h)
+  int loss_buffer = -1;                   // MicroBatchWords [micro_batches]; a double to wait for the loss by (control_words.h)
   int norm_buffer = -1;                   // double: sums of squares, as norm_words() says
   int factor_buffer = -1;                 // double [2]: global norm, clip factor
   int token_buffer = -1;                  // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
   int constant_buffer = -1;               // UnitGraph::constant_bytes; -1 where there are none
   int logits_buffer = -1;                 // float [V]: the logits of one row; -1 where nobody asks for them
-  std::vector<int> value_buffer;          // a value of the graph: its resident buffer where it lasts, else -1
+  std::vector<int> value_buffer;          // [values of the graph] its resident buffer where it lasts, else -1
   Program step;                           // one turn of a training step
   Program evaluate;                       // forward of one micro-batch; its units are those of the graph with a tiled head
   By<Tier, Bytes> peak;                   // exact bytes of each tier's arena or store
@@ -383,7 +386,7 @@ struct Plan {
 
 const Buffer& buffer_of(const Plan& plan, const Program& program, int index);
 
-// What one of a timeline's spans is of.
+// The operation, and the turn, of one of a timeline's spans.
 struct OpInTurn {
   const Op& op;
   int turn = 0;

@@ -1,5 +1,6 @@
-// Memory that is there and must not be touched: under AddressSanitizer a touch of a poisoned range ends the program with the
-// place; in other builds all of this is nothing. Ranges are whole multiples of 8 bytes, the sanitizer's granularity.
+// Marks memory that exists but must not be touched. Under AddressSanitizer a touch of a poisoned range ends the program and
+// reports the place; in other builds these functions do nothing. Ranges are whole multiples of 8 bytes, the sanitizer's
+// granularity.
 // Not here: which ranges (memory/arena.h, offload/buffer_guard.h).
 #pragma once
 
@@ -38,7 +39,7 @@ inline void unpoison([[maybe_unused]] const std::byte* begin, [[maybe_unused]] B
 #endif
 }
 
-// As a touch of every byte, for what the sanitizer does not see: transfers that the kernel does by itself.
+// Counts as a touch of every byte, for transfers that the sanitizer does not see: those that the kernel does by itself.
 inline void check_touch([[maybe_unused]] const std::byte* begin, [[maybe_unused]] Bytes bytes) {
 #ifdef SPILLWAY_POISONS
   const void* poisoned = __asan_region_is_poisoned(const_cast<std::byte*>(begin), static_cast<std::size_t>(bytes));

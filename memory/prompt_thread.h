@@ -3,10 +3,10 @@
 
 namespace spillway {
 
-// Has the calling thread run as soon as what it waits for is there, also where all processors are busy: its turns, which are
-// short anyway, are declared as short. Otherwise Linux lets a computing thread finish its turn first, 2 to 4 ms, and a drive that
-// needs its next request stands still for as long. No privilege is needed, and no more processor time is taken. Kernels before
-// 6.12 know no such wish: nothing changes there, and nothing is said.
+// Makes the calling thread run as soon as its wait is over, even when all processors are busy: its turns, which are short anyway,
+// are declared as short. Otherwise Linux lets a computing thread finish its turn of 2 to 4 ms first, and a drive that needs its
+// next request stands still for as long. This needs no privilege and takes no more processor time. Kernels before 6.12 do not
+// know the request: there nothing changes, and nothing is reported.
 void make_thread_prompt() noexcept;
 
 }  // namespace spillway

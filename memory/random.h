@@ -1,13 +1,14 @@
 // Counter-based random numbers: a function of (seed, step, stream, index), so that no schedule, thread count or cut of the work
-// changes what an element draws. Not here: generators with a state, and anything secret.
+// changes an element's number. Not here: generators with a state, and anything secret.
 #pragma once
 
 #include <cstdint>
 
 namespace spillway {
 
-// A key belongs to this many indices; those are all that a kernel's lanes differ in. So the cheap mixing of random_bits() has to
-// tell 16 bits of an index apart, and whatever else names a number goes through the thorough mixing of random_key().
+// The number of indices that share a key; the lanes of a kernel differ in these alone. So the cheap mixing of random_bits() only
+// has to tell 16 bits of an index apart, and everything else that names a number goes through the thorough mixing of
+// random_key().
 inline constexpr std::uint64_t kRandomKeyIndices = 1 << 16;
 
 // The steps of random_bits() are constants of their own so that vector kernels do the same arithmetic.
@@ -24,7 +25,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// `stream` names what draws: a block of parameters, say. `group` is index / kRandomKeyIndices.
+// `stream` names the user of the numbers, for example a block of parameters. `group` is index / kRandomKeyIndices.
 constexpr RandomKey random_key(std::uint64_t seed, std::uint64_t step, std::uint64_t stream, std::uint64_t group) {
   constexpr std::uint64_t odd = 0x9e3779b97f4a7c15u;  // keeps 0 from being mixed to 0
   std::uint64_t key = mix64(seed + odd);
@@ -34,7 +35,7 @@ constexpr RandomKey random_key(std::uint64_t seed, std::uint64_t step, std::uint
   return {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)};
 }
 
-// 32 random bits for the index `place` of the key's. What is multiplied first is a counter, which lanes advance by addition. The
+// 32 random bits for index `place` of the key's indices. The first product is a counter, which lanes advance by addition. The
 // second half of the key enters between the rounds: otherwise two keys would give the same numbers in another order.
 constexpr std::uint32_t random_bits(RandomKey key, std::uint32_t place) {
   std::uint32_t x = place * kRandomStride + key.first;

@@ -1,5 +1,5 @@
-// The CPU as a device: a stream is a thread with a ring of operations, an event two counters, memory an arena,
-// or, a device's that is apart, mapped twice.
+// The CPU as a device: a stream is a thread with a ring of operations, an event is two counters, memory is an arena; the memory
+// of a device that is apart is mapped twice.
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct EventCounts {
   }
 };
 
-// The counts are shared with the operations that stand in streams, so that an event may end before they do, as CUDA's may.
+// The counts are shared with operations in streams, so that an event may be destroyed before they run, as CUDA's may.
 class CpuEvent final : public Event {
  public:
   bool complete() const override { return counts_->reached(issued()); }
@@ -65,7 +65,7 @@ class CpuEvent final : public Event {
   std::shared_ptr<EventCounts> counts_ = std::make_shared<EventCounts>();
 };
 
-// Device memory that is mapped twice: where the host's addresses of it begin, and the device's.
+// Device memory that is mapped twice: its first address for the host, and its first address for the device.
 struct Mapping {
   std::byte* host = nullptr;
   std::byte* device = nullptr;
@@ -196,7 +196,7 @@ class CpuRuntime final : public Runtime {
 
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
     SPILLWAY_CHECK(in_memory(tier), "{}: {} bytes of NVMe asked of the device runtime", name, bytes);
-    switch (tier) {  // a further tier has memory of its own kind
+    switch (tier) {  // any further tier needs its own kind of memory here
       case Tier::device:
         if (device_memory_ == DeviceMemory::apart) return allocate_apart(bytes, name);
         break;
@@ -232,7 +232,7 @@ class CpuRuntime final : public Runtime {
   }
 
  private:
-  // An allocation may outlive the runtime.
+  // Memory of a device that is apart. It shares the mappings, as an allocation may outlive the runtime.
   struct Apart {
     TwiceMapped memory;
     std::shared_ptr<Mappings> mappings;

@@ -1,4 +1,4 @@
-// The device runtime on CUDA: thin over the runtime library. Every call names itself in its error.
+// The device runtime on CUDA: a thin layer over the runtime library. Every call names itself in its error.
 #include <cuda_runtime_api.h>
 #include <sys/resource.h>
 
@@ -22,7 +22,7 @@ std::string reason(cudaError_t error) {
   return fmt::format("{} (CUDA error {})", cudaGetErrorString(error), static_cast<int>(error));
 }
 
-// Errors of a device that is broken or gone; all others are our bug.
+// True for errors of a device that is broken or gone; all others are our bug.
 bool is_of_hardware(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -30,13 +30,13 @@ bool is_of_hardware(cudaError_t error) {
     case cudaErrorDevicesUnavailable:
     case cudaErrorNoDevice:
     case cudaErrorSystemNotReady:
-    case cudaErrorUnknown:  // what the driver says of a device that fell off its bus
+    case cudaErrorUnknown:  // the driver reports this for a device that fell off its bus
       return true;
     default: return false;
   }
 }
 
-// What the device reports while training: our bug or a broken device; either way the run cannot go on.
+// Throws an error that the device reports while training: our bug or a broken device; either way the run cannot go on.
 void check(cudaError_t error, const char* call, Bytes bytes = 0) {
   if (error == cudaSuccess) return;
   const std::string what = bytes > 0 ? fmt::format("{} of {} bytes", call, bytes) : std::string(call);
@@ -48,7 +48,7 @@ void log(cudaError_t error, const char* call) noexcept {
   if (error != cudaSuccess) fmt::print(stderr, "warning: {} failed: {}\n", call, reason(error));
 }
 
-// The current device belongs to the thread, and callers are several.
+// Each thread has its own current device, and several threads call.
 void select_device(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
 
 class StreamHandle {
@@ -78,7 +78,7 @@ class EventHandle {
  public:
   explicit EventHandle(int device) {
     select_device(device);
-    // Who waits sleeps: spinning threads would take the processors from updates on the host.
+    // Waiting threads sleep: spinning ones would take the processors from updates on the host.
     check(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming | cudaEventBlockingSync), "cudaEventCreateWithFlags");
   }
   ~EventHandle() {
@@ -110,7 +110,7 @@ class CudaEvent final : public Event {
     select_device(device_);
     check(cudaEventSynchronize(handle_.get()), "cudaEventSynchronize");
   }
-  // CUDA itself would allow another stream; the CPU's runtime does not, so that a program means the same on both.
+  // CUDA itself would allow another stream; the CPU's runtime does not, and a program must mean the same on both.
   cudaEvent_t record_on(const void* stream) {
     const void* before = nullptr;
     const bool first = stream_.compare_exchange_strong(before, stream);
@@ -191,7 +191,7 @@ class CudaStream final : public Stream {
   const std::shared_ptr<PinnedBorders> borders_;
 };
 
-// What may have kept so many bytes from being pinned.
+// Text that says which limit may have kept so many bytes from being pinned.
 std::string what_binds(Bytes bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) {
@@ -203,8 +203,8 @@ std::string what_binds(Bytes bytes) {
       limit.rlim_cur, (bytes + kKiB - 1) / kKiB);
 }
 
-// Ordinary memory on huge pages, registered: exactly its size, where cudaMallocHost rounds up as it likes. Its pages are backed
-// by all threads before that: the driver would fault them in one by one.
+// Ordinary memory on huge pages, registered with CUDA: exactly its size, while cudaMallocHost rounds up as it likes. All threads
+// back its pages before that: the driver would fault them in one by one.
 class PinnedMemory {
  public:
   // The driver refuses one registration of 512 GiB.
@@ -218,7 +218,7 @@ class PinnedMemory {
       const cudaError_t error =
           cudaHostRegister(arena_.data() + registered_, static_cast<std::size_t>(part), cudaHostRegisterPortable);
       if (error != cudaSuccess) {
-        cudaGetLastError();  // it is sticky until read
+        cudaGetLastError();  // the error is sticky until it is read
         end();
         throw BudgetError(fmt::format("{}: cudaHostRegister of {} bytes of host memory failed: {}", name, bytes, reason(error)),
                           "Give a smaller --host-memory. " + what_binds(bytes));
@@ -256,7 +256,7 @@ class CudaRuntime final : public Runtime {
   Allocation allocate(Tier tier, Bytes bytes, const std::string& name) override {
     SPILLWAY_CHECK(in_memory(tier) && bytes >= 0, "{}: {} bytes of {} asked of the device runtime", name, bytes, name_of(tier));
     select_device(device_);
-    switch (tier) {  // a further tier is memory of its own kind
+    switch (tier) {  // any further tier needs its own kind of memory here
       case Tier::device: return allocate_on_device(bytes, name);
       case Tier::host:
       case Tier::nvme: break;
@@ -270,7 +270,7 @@ class CudaRuntime final : public Runtime {
   bool host_sees_device() const noexcept override { return false; }
   void enter() override { select_device(device_); }
   void copy(std::byte* target, const std::byte* source, Bytes bytes) override {
-    // By a stream of its own: the legacy one would wait for all others.
+    // On a stream of its own: the legacy stream would wait for all others.
     copies_.copy_async(target, source, bytes);
     copies_.synchronize();
   }
@@ -313,10 +313,10 @@ class CudaRuntime final : public Runtime {
   std::string name_;
   int major_ = 0, minor_ = 0;
   const std::shared_ptr<PinnedBorders> borders_ = std::make_shared<PinnedBorders>();
-  CudaStream copies_{device_, borders_};  // of callers that wait
+  CudaStream copies_{device_, borders_};  // for copy() and clear(), whose callers wait
 };
 
-// While the device is being found, a failure is the user's to mend.
+// Throws an InputError: while the device is being found, the user can mend a failure.
 void check_usable(cudaError_t error, const char* call, int index) {
   if (error == cudaSuccess) return;
   cudaGetLastError();

@@ -1,4 +1,4 @@
-// make_cuda() of a build without CUDA.
+// make_cuda() in a build without CUDA.
 #include "memory/error.h"
 #include "memory/runtime.h"
 

@@ -1,7 +1,7 @@
-// How ranks divide what they train together: the ZeRO stages as sizes of what a rank holds, and the bytes that collectives move
-// for it. Not here: when they move it (task_list.h), how ranks talk.
+// How ranks divide a model that they train together: the ZeRO stages as sizes of the parts that a rank holds, and the bytes that
+// collectives move for them. Not here: when they move them (task_list.h), how ranks talk.
 //
-// Legend: R ranks, N of them share one copy of what is sharded, P parameters of a block.
+// Legend: R ranks, N of them share one copy of the sharded arrays, P parameters of a block.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace spillway {
 // Stage 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too.
 struct Sharding {
   int ranks = 1;  // R
-  int group = 1;  // N, a divisor of R: beyond it there are whole copies (hybrid sharding)
+  int group = 1;  // N, a divisor of R: each group has a whole copy (hybrid sharding)
   int stage = 0;
 
   bool shards_optimizer() const { return stage >= 1 && group > 1; }
@@ -23,16 +23,17 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
-// Elements of a rank's part of a block: all parts are as long, whole extents at two bytes an element or more.
+// Elements of a rank's part of a block: all parts have the same length, whole extents at two bytes an element or more.
 constexpr std::int64_t shard_elements(std::int64_t elements, const Sharding& sharding) {
   return round_up((elements + sharding.group - 1) / sharding.group, kBlockElements);
 }
 
-// Bytes that enter a rank, and as many that leave it, where `ranks` gather an array from their parts, or reduce one to its parts.
-// To reduce one and have all of it is both.
+// Bytes that enter a rank, and as many leave it, when `ranks` gather an array from their parts, or reduce one to parts. Reducing
+// an array and keeping all of it on every rank takes both.
 constexpr Bytes bytes_of_collective(Bytes array, int ranks) { return array / ranks * (ranks - 1); }
 
-// The same where fp32 gradients of a block are summed: to a rank's part in each copy, then over copies; or all on every rank.
+// The same for summing fp32 gradients of a block: to a rank's part within each copy, then over copies; or all of it on every
+// rank.
 inline Bytes bytes_of_sum(std::int64_t elements, const Sharding& sharding) {
   if (!sharding.shards_optimizer()) return 2 * bytes_of_collective(elements * 4, sharding.ranks);
   return bytes_of_collective(elements * 4, sharding.group) +

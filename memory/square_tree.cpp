@@ -33,7 +33,7 @@ void SquareTree::add(SquareNode node) {
   auto at = std::ranges::lower_bound(nodes_, node.begin, {}, &SquareNode::begin);
   SPILLWAY_CHECK((at == nodes_.end() || node.end() <= at->begin) && (at == nodes_.begin() || std::prev(at)->end() <= node.begin),
                  "squares of elements {} to {} are added twice", node.begin, node.end());
-  // With its other half it is one node.
+  // Joins the node with its other half, where that is there, to one node; and so on upwards.
   for (;; at = nodes_.erase(at)) {
     const bool is_right = (node.begin & node.elements) != 0;
     if (is_right && at != nodes_.begin() && std::prev(at)->begin == node.begin - node.elements &&

@@ -1,9 +1,9 @@
 // Sums of squares of a block's gradient, added in one order that the block alone determines: elements in stretches of 1 Ki that
 // are anchored at the block's first one, stretches along a binary tree (the design's "What keeps the bits equal").
-// What it promises: whoever has which elements, cut at any leaves, in any order, by updates, threads, rows or ranks, gives
-// the very bits of the sum of the whole. A node is an aligned power of two of elements; its sum is that of its left half plus
-// that of its right one. What nobody gives counts as zeros, which change no bit: squares are never below +0.
-// A range of n elements is at most 2 log2(n) nodes: so much of it has to be kept, or sent, and no more.
+// The sum has the same bits however its elements are cut at leaves and in whichever order they come, by updates, threads, rows or
+// ranks. A node is an aligned power of two of elements; its sum is the sum of its left half plus that of its right half. Elements
+// that nobody gives count as zeros, which change no bit: squares are never below +0.
+// A range of n elements is at most 2 log2(n) nodes: no more sums of it have to be kept or sent.
 // Not here: the squares themselves (models/cpu/ops.h, offload/block_squares.h), which words hold them (plan.h).
 #pragma once
 
@@ -16,25 +16,26 @@
 namespace spillway {
 
 inline constexpr std::int64_t kSquareStretch = 1 << 10;
-// The smallest node, within a stretch: rows that are shorter than a stretch, or no multiple of it, are some of these.
+// Elements of the smallest node, a part of a stretch: rows that are shorter than a stretch, or no multiple of it, consist of
+// leaves.
 inline constexpr std::int64_t kSquareLeaf = 16;
-// The largest that one task squares.
+// Elements of the largest node that one task squares.
 inline constexpr std::int64_t kSquareTask = 64 << 10;
 
-// Nodes that a range of a block can be at most, and one that begins with the block.
+// The most nodes that a range of a block consists of; and a range that begins with the block.
 constexpr int square_nodes_of_part(std::int64_t block_elements) {
   return 2 * static_cast<int>(std::bit_width(static_cast<std::uint64_t>(block_elements)));
 }
 inline constexpr int kSquareNodesFromBegin = 64;
 
 struct SquareNode {
-  std::int64_t begin = 0, elements = 0;  // of the block
+  std::int64_t begin = 0, elements = 0;  // its range of the block's elements
   double sum = 0;
   std::int64_t end() const { return begin + elements; }
 };
 
-// The nodes, as large as they can be but of `most` elements at most, that elements [begin, end) are made of, in their order. All
-// but `most`, which is a power of two, are multiples of kSquareLeaf.
+// The nodes of which elements [begin, end) consist, in their order: as large as possible, but of at most `most` elements. begin
+// and end are multiples of kSquareLeaf, `most` is a power of two.
 class SquareCut {
  public:
   static constexpr std::int64_t kAnySize = std::int64_t{1} << 62;
@@ -44,21 +45,21 @@ class SquareCut {
   SquareNode operator[](std::int64_t place) const;  // its sum is 0
 
  private:
-  std::int64_t elements_at(std::int64_t begin) const;  // of the node that begins there
+  std::int64_t elements_at(std::int64_t begin) const;  // elements of the node that begins there
 
   std::int64_t begin_, end_, most_;
 };
 
-// The sum of the nodes [first, end) of somebody's list of them, by ascending begin: begin_of(i) and sum_of(i) of the i-th.
+// The sum of nodes [first, end) of a list that is sorted by ascending begin: begin_of(i) and sum_of(i) give its i-th node.
 template <typename BeginOf, typename SumOf>
 double sum_of_nodes(std::int64_t first, std::int64_t end, const BeginOf& begin_of, const SumOf& sum_of) {
   if (first == end) return 0;
-  // One alone has the sum of every node that has nothing beside it.
+  // A larger node that has nothing but this one has its sum.
   if (end - first == 1) return sum_of(first);
-  // The halves of the smallest node that has all of them.
+  // Sums the halves of the smallest node that contains all of them.
   const std::int64_t last = begin_of(end - 1),
                      half = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(begin_of(first) ^ last)));
-  std::int64_t left = first, right = end - 1;  // the border is behind the one, and not behind the other
+  std::int64_t left = first, right = end - 1;  // `left` lies before the border of the halves, `right` behind it
   while (right - left > 1) {
     const std::int64_t middle = left + (right - left) / 2;
     (begin_of(middle) < (last & -half) ? left : right) = middle;
@@ -66,7 +67,7 @@ double sum_of_nodes(std::int64_t first, std::int64_t end, const BeginOf& begin_o
   return sum_of_nodes(first, right, begin_of, sum_of) + sum_of_nodes(right, end, begin_of, sum_of);
 }
 
-// Nodes of one block, of no element more than once. Allocates nothing once it is made, where they come in their order.
+// Sums of nodes of one block that do not overlap. Once made, it allocates nothing when nodes come in their order.
 class SquareTree {
  public:
   SquareTree() { nodes_.reserve(2 * kSquareNodesFromBegin); }
@@ -74,7 +75,7 @@ class SquareTree {
   void clear() { nodes_.clear(); }
   void add(SquareNode node);
   void add(const SquareCut& cut, const double* sums /*[cut.size()]*/);
-  // The same as largest nodes, by their begin; of a range without gaps those of its SquareCut.
+  // The nodes added so far, joined to the largest possible ones, by their begin; for a range without gaps those of its SquareCut.
   std::span<const SquareNode> nodes() const { return nodes_; }
   double sum() const;
 

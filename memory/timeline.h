@@ -1,4 +1,5 @@
-// When each operation of a step began and ended: predicted by the simulator and recorded by the executor, with the same ids.
+// The times at which each operation of a step begins and ends: the simulator predicts them and the executor records them, with
+// the same ids.
 #pragma once
 
 #include <vector>
@@ -6,12 +7,12 @@
 namespace spillway {
 
 struct Span {
-  double begin_s = 0, end_s = 0;  // from the beginning of the step; of an operation that was skipped both are equal
+  double begin_s = 0, end_s = 0;  // since the beginning of the step; equal for an operation that was skipped
 };
 
 struct Timeline {
-  std::vector<Span> spans;  // one an operation of Plan::step, turn after turn of those that are kept: shown_turns()
-  double origin_s = 0;      // when the step began, by a clock that goes on from step to step; 0 where predicted
+  std::vector<Span> spans;  // [shown_turns(), operations of Plan::step]
+  double origin_s = 0;      // time at which the step began, on a clock that goes on from step to step; 0 where predicted
 };
 
 }  // namespace spillway

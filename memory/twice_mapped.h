@@ -1,4 +1,4 @@
-// Memory with two addresses: one that nobody may touch, for code that stands on the host's side, and one for the device's.
+// Memory with two addresses: one for code on the host's side, which must not touch it, and one for code on the device's side.
 // Not here: who has which (runtime.h).
 #pragma once
 
@@ -11,14 +11,14 @@ namespace spillway {
 
 class TwiceMapped {
  public:
-  // Zeroed. Throws BudgetError where the system has not so much; `name` is for messages.
+  // Maps zeroed memory. Throws BudgetError where the system has too little; `name` is for messages.
   TwiceMapped(Bytes bytes, const std::string& name);
   ~TwiceMapped();
   TwiceMapped(const TwiceMapped&) = delete;
   TwiceMapped& operator=(const TwiceMapped&) = delete;
 
   std::byte* host_view() const noexcept { return host_view_; }      // a touch ends the process
-  std::byte* device_view() const noexcept { return device_view_; }  // of the same bytes
+  std::byte* device_view() const noexcept { return device_view_; }  // another address of the same bytes
   Bytes bytes() const noexcept { return bytes_; }
 
  private:

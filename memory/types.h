@@ -25,19 +25,20 @@ struct Names<DType> {
   static constexpr Named<DType> all[] = {{"bf16", DType::bfloat16}, {"fp32", DType::float32}, {"fp16", DType::float16}};
 };
 
-// Where bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused; cpu-apart and GPUs have all.
+// A tier on which bytes rest. With --device cpu, `device` is a budgeted part of RAM and `host` is unused; cpu-apart and GPUs have
+// all three.
 enum class Tier : std::uint8_t { device, host, nvme };
 template <>
 struct Names<Tier> {
   static constexpr Named<Tier> all[] = {{"device", Tier::device}, {"host", Tier::host}, {"nvme", Tier::nvme}};
 };
 
-// Whether bytes there have an address.
+// True when bytes on the tier have an address.
 constexpr bool in_memory(Tier tier) { return tier != Tier::nvme; }
-// Whether an optimizer may run there.
+// True when an optimizer may run on the tier.
 constexpr bool computes(Tier tier) { return tier == Tier::device || tier == Tier::host; }
 
-// What bytes are for.
+// The purpose of bytes.
 enum class Category : std::uint8_t { parameters, optimizer, gradients, activations, staging };
 template <>
 struct Names<Category> {

@@ -1,4 +1,4 @@
-// All that the planner knows of a model: blocks of parameters, activation values, and the units of compute that use them.
+// The planner's view of a model: blocks of parameters, activation values, and the units of compute that use them.
 // A model is compiled to a UnitGraph for one micro-batch shape; the planner never sees a layer, a head or a kernel.
 // Not here: what a unit computes (models/unit_code.h), where anything lives (memory/plan.h).
 //
@@ -15,7 +15,7 @@ namespace spillway {
 
 enum class Decay : std::uint8_t { none, applied };
 enum class FileLayout : std::uint8_t { as_stored, transposed };
-enum class Initial : std::uint8_t { normal, zeros, ones };  // how a tensor begins that no file has
+enum class Initial : std::uint8_t { normal, zeros, ones };  // initial values of a tensor that is in no file
 
 // A contiguous run of a block's parameters: a whole tensor of the model file, or a rectangle of one where the model is cut
 // (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
@@ -30,7 +30,7 @@ struct TensorPiece {
   std::int64_t rows = 0, columns = 1;  // of the piece, as the block stores it: row-major [rows, columns]
   std::int64_t begin = 0;              // first element within the block
   Initial initial = Initial::normal;
-  double deviation_divisor = 1;  // of Initial::normal: the model's standard deviation is divided by it
+  double deviation_divisor = 1;  // Initial::normal: the model's standard deviation is divided by it
   std::int64_t elements() const { return rows * columns; }
 };
 
@@ -39,10 +39,11 @@ struct ParameterBlock {
   std::string name;
   std::vector<TensorPiece> pieces;  // by ascending `begin`, not overlapping; gaps are padding and stay unused
   std::int64_t elements = 0;        // P with padding; a multiple of kBlockElements
-  bool looked_up = false;           // its rows are taken by token: the first block of a unit with a lookup
+  bool looked_up = false;           // units take its rows by token: the first block of a unit with a lookup
   bool frozen = false;              // not trained: no unit has a gradient for it, and its weight is all of its state
 };
-// So that every array of a block, at two bytes an element or more, is a multiple of kExtentAlignment.
+// Elements of a block are multiples of this, so that every array of a block, at two bytes an element or more, is a multiple of
+// kExtentAlignment.
 inline constexpr std::int64_t kBlockElements = 2048;
 // Pieces start at multiples of this, so that rows of a matrix are aligned for the widest vectors.
 inline constexpr std::int64_t kPieceAlignment = 64;
@@ -61,13 +62,13 @@ struct ValueUse {
   Access access = Access::read;
 };
 
-// What a pass of a unit costs on the compute lane, in terms that a machine profile has rates for.
+// The cost of a unit's pass on the compute lane, in terms that a machine profile has rates for.
 struct Work {
   double gemm_flops = 0;       // matrix products by the library
   double attention_flops = 0;  // causal pairs only
   double bytes = 0;            // moved by passes over memory that are not matrix products
-  double repeated_flops = 0;   // of gemm_flops, what the unit's forward has computed before
-  double gemm_rows = 0;        // of the products, where they are not the micro-batch's: an expert's share; else 0
+  double repeated_flops = 0;   // the part of gemm_flops that the unit's forward has computed before
+  double gemm_rows = 0;        // rows of the products where they are not the micro-batch's (an expert's share), else 0
   Work& operator+=(const Work& other) {
     gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes,
         repeated_flops += other.repeated_flops;
@@ -75,7 +76,7 @@ struct Work {
   }
 };
 
-// Of so many micro-batches.
+// The work of so many micro-batches.
 constexpr Work scaled(Work work, int micro_batches) {
   for (double* of : {&work.gemm_flops, &work.attention_flops, &work.bytes, &work.repeated_flops}) *of *= micro_batches;
   return work;
@@ -99,10 +100,10 @@ struct Unit {
   // Values that the unit's forward writes for nobody but its own backward. Where the planner recomputes a unit, its backward
   // begins with its forward, which writes these alone (other written values are passed as null).
   std::vector<int> saved;
-  // Above 0: where the saved values are not kept, no forward runs again, but the backward makes them itself, a piece at a time:
-  // both passes are given room for a piece, of so many bytes each.
+  // Above 0: bytes of a piece. Where the saved values are not kept, no forward runs again, but the backward makes them itself, a
+  // piece at a time; both passes are given room for a piece.
   Bytes saved_piece = 0;
-  bool looks_up = false;  // the forward takes rows of the first block by token, the backward nothing of it
+  bool looks_up = false;  // the forward takes rows of the first block by token, the backward does not read that block
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
 };
 
@@ -113,7 +114,7 @@ struct UnitGraph {
   DType dtype = DType::bfloat16;       // of weights and activations
   std::int64_t rows = 0;               // n
   std::int64_t parameters = 0;         // stored elements, tied ones once, without padding
-  std::int64_t active_parameters = 0;  // of them, those that a token goes through
+  std::int64_t active_parameters = 0;  // the parameters that a token goes through
   int tensors = 0;                     // number of distinct tensor_index
   Bytes token_bytes = 0;               // inputs and targets of one micro-batch
   Bytes logits_bytes = 0;              // of one row over the whole vocabulary, fp32

@@ -1,4 +1,4 @@
-// What AdamW is told of a step. Not here: its arithmetic (host_adamw.h), which steps there are (executor.h).
+// The settings of AdamW for a step. Not here: its arithmetic (host_adamw.h), which steps there are (executor.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ struct AdamWSettings {
   std::int64_t step = 1;  // t, from 1
   double lr = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double gradient_scale = 1;  // the clip factor
-  std::uint64_t seed = 0;     // of stochastic rounding
+  std::uint64_t seed = 0;     // for stochastic rounding
 };
 
 }  // namespace spillway

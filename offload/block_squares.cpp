@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kTaskStretches = kSquareTask / kSquareStretch;
 
-// Nodes within a stretch.
+// Squares nodes that are smaller than a stretch.
 void square_small_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums) {
   if (gradient.rounded != nullptr) {
     ops::round_and_square_nodes(elements, node, gradient.exact, gradient.rounded, sums);
@@ -19,7 +19,7 @@ void square_small_nodes(std::int64_t elements, std::int64_t node, const SquaredG
   }
 }
 
-// The sum of a stretch that no piece has all of.
+// The sum of squares of a stretch that does not lie within one piece.
 double square_parts(const ParameterBlock& block, std::int64_t begin, const SquaredGradient& gradient) {
   std::array<float, kSquareStretch> values{};
   for (const TensorPiece& piece : block.pieces) {
@@ -53,7 +53,7 @@ double square_node(const ParameterBlock& block, const SquareNode& node, const Sq
   std::array<double, kTaskStretches> sums;
   for (std::int64_t begin = node.begin, end; begin < node.end(); begin = end) {
     double* const sum = sums.data() + (begin - node.begin) / kSquareStretch;
-    // The piece that goes on here, or the next.
+    // The piece that `begin` lies in, or the next one.
     const auto piece =
         std::ranges::find_if(block.pieces, [begin](const TensorPiece& of) { return begin < of.begin + of.elements(); });
     const std::int64_t piece_begin = piece == block.pieces.end() ? node.end() : piece->begin,

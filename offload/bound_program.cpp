@@ -9,13 +9,13 @@
 namespace spillway {
 namespace {
 
-// Null on NVMe.
+// An operand's address; null on NVMe.
 std::byte* address_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
   const Buffer& buffer = buffer_of(plan, program, operand.buffer);
   return in_memory(buffer.tier) ? memory.at(buffer.tier, buffer.offset + operand.begin) : nullptr;
 }
 
-// As the runtime's copies have it.
+// An operand's address for the runtime's copies.
 std::byte* handle_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& operand) {
   const Buffer& buffer = buffer_of(plan, program, operand.buffer);
   return memory.handle(buffer.tier, buffer.offset + operand.begin);
@@ -70,10 +70,11 @@ void note_ends(const Plan& plan, const Program& program, BoundOp& bound) {
   }
 }
 
-// State that an update is the first to take is left to it to check. An update in pieces takes a block's weights in each of them.
+// Leaves the check of state that was read to the update, where the update is the first to take it. An update in pieces takes a
+// block's weight in each piece.
 void leave_checks_to_updates(const Plan& plan, const Program& program, std::span<BoundOp* const> bound) {
   struct Memory {
-    BoundSegment* read = nullptr;  // into it, and nothing has taken what it brought
+    BoundSegment* read = nullptr;  // the last read into this buffer, while no operation has taken its bytes
     bool checked_by_update = false;
   };
   std::vector<Memory> memories(plan.resident.size() + program.buffers.size());
@@ -98,7 +99,7 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
   }
 }
 
-// `keeps`: the unit's saved values have places, or it makes them in one piece.
+// `keeps`: the unit's saved values have places of their own, or the unit makes them in one piece.
 Pass pass_of(OpKind kind, bool keeps) {
   if (kind == OpKind::backward) return keeps ? Pass::backward : Pass::backward_in_pieces;
   return keeps ? Pass::forward : Pass::forward_in_pieces;
@@ -121,7 +122,7 @@ BoundPass bound_pass(const Plan& plan, const Program& program, const TierMemory&
     bound.calls_before = &code[Pass::recompute];
     bound.values_before = unit.forward.size();
   }
-  // What is of no use beyond a call lies where it does for all micro-batches.
+  // Values without a use beyond the call lie at the same address for all micro-batches.
   const auto add_strides = [&](const std::vector<ValueUse>& uses) {
     for (const ValueUse& use : uses) {
       const Bytes bytes = graph.values[static_cast<std::size_t>(use.value)].bytes;

@@ -1,4 +1,4 @@
-// A program of the plan with its addresses: what each lane runs, resolved once so that a step looks nothing up.
+// A program of the plan with addresses: the operations of each lane, resolved once so that a step looks nothing up.
 // Not here: running it (executor.h).
 #pragma once
 
@@ -19,21 +19,21 @@ namespace spillway {
 struct BoundWait {
   Lane lane;
   std::uint32_t place;  // operations of the lane that must be complete, counted from the beginning of the turn
-  bool turn_before;     // place counts from the beginning of the turn before
+  bool turn_before;     // `place` counts from the beginning of the turn before
 };
 
 struct BoundSegment {
-  Bytes nvme_offset[2];  // by slot
-  int buffer;            // index into Plan::resident; -1: it lives within a step
-  Bytes begin;           // in that buffer
+  Bytes nvme_offset[2];  // [slots]
+  int buffer;            // index into Plan::resident; -1: the bytes live within a step
+  Bytes begin;           // offset in that buffer
   Version version;
   std::byte* memory;
   Bytes bytes;
-  // Of what is read: the turns in which the update, the first to take it, sees that it is what had been written; else the lane.
+  // Of a read: the turns in which the update, as the first to take the bytes, checks their hashes; in other turns the lane does.
   TurnSet checked_by_update = 0;
 };
 
-struct BoundCopy {  // by the runtime's addresses
+struct BoundCopy {  // with addresses for the runtime's copies
   std::byte* to;
   const std::byte* from;
   Bytes bytes;
@@ -42,26 +42,26 @@ struct BoundCopy {  // by the runtime's addresses
 // A forward or a backward.
 struct BoundPass {
   const CallList* calls = nullptr;
-  const CallList* calls_before = nullptr;  // the forward again, for the saved values; null: none
-  std::vector<std::byte*> values;          // of the forward that goes before, then of the pass
-  std::vector<Bytes> strides;              // of each: where it is for the next micro-batch of the strip
-  std::size_t values_before = 0;
+  const CallList* calls_before = nullptr;  // the forward that runs again before it, for the saved values; null: none
+  std::vector<std::byte*> values;          // of the forward that runs again, then of the pass
+  std::vector<Bytes> strides;              // [values] bytes to the value of the strip's next micro-batch
+  std::size_t values_before = 0;           // values of the forward that runs again
   std::vector<const std::byte*> weights;
   std::vector<float*> gradients;
   std::byte* workspace = nullptr;
 };
 
-// What moves from tier to tier.
+// A move from tier to tier.
 struct BoundMove {
   std::vector<BoundSegment> segments;  // from and to NVMe
   std::vector<BoundCopy> copies;       // between two memories
 };
 
-// Of any other operation: its operands by their names.
+// The operands of any other operation, by role.
 struct BoundOperands {
-  std::array<std::byte*, kRoles> at{};  // null where it has none
+  std::array<std::byte*, kRoles> at{};  // null where the operation has none
   std::array<std::byte*, kStateKinds> state{};
-  std::array<bool, kStateKinds> checks{};  // update: what was read for it and nobody has checked
+  std::array<bool, kStateKinds> checks{};  // update: true for arrays read for it whose hashes nobody has checked
 
   std::byte*& operator[](Role role) { return at[static_cast<std::size_t>(role)]; }
   template <typename T = std::byte>
@@ -75,7 +75,7 @@ struct BoundOp {
   int id = 0;
   std::string name;  // "forward layer 3 mlp": for profilers and errors
   std::vector<BoundWait> waits;
-  // End of the highest extent of each tier that the operation touches, for the recorded peak.
+  // End of the highest extent that the operation touches on each tier, for the recorded peak.
   By<Tier, Bytes> end;
   std::variant<BoundOperands, BoundPass, BoundMove> touches;
 
@@ -90,7 +90,7 @@ struct BoundProgram {
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 
-// All must outlive the result. `graph` is that of the units. `evaluates`: the program is a forward of one micro-batch.
+// All arguments must outlive the result. `graph` is that of the units. `evaluates`: the program is a forward of one micro-batch.
 BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates);
 

@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-constexpr Bytes kGranule = 8;  // of the sanitizer
+constexpr Bytes kGranule = 8;  // the sanitizer's granularity
 
 void release(std::span<std::byte> device, Bytes begin, Bytes bytes) {
   std::byte* const first = device.data() + begin;
@@ -23,7 +23,7 @@ struct Use {
   Bytes begin, end;
 };
 
-// The uses of each buffer that comes and goes on the device, by the buffer's index.
+// The uses of each buffer on the device that is not resident, by the buffer's index.
 std::map<int, std::vector<Use>> uses_by_buffer(const Program& program, const Plan& plan) {
   std::map<int, std::vector<Use>> uses;
   for (int op = 0; op < static_cast<int>(program.ops.size()); ++op) {
@@ -75,7 +75,7 @@ BufferGuard::BufferGuard(const Program& program, const Plan& plan, std::span<std
 }
 
 void BufferGuard::begin(int op) const {
-  // By every user, not the first alone: it changes nothing where another did it.
+  // Every user does this, not the first alone: it changes nothing where another did it before.
   for (const int range : ranges_of_[op]) unpoison(device_.data() + ranges_[range].begin, ranges_[range].bytes);
 }
 
@@ -83,7 +83,7 @@ void BufferGuard::end(int op) {
   for (const int index : ranges_of_[op]) {
     Range& range = ranges_[index];
     if (range.left.fetch_sub(1, std::memory_order_acq_rel) > 1) continue;
-    // Ready for the next passage, whose first user waits for this operation.
+    // Reset for the next passage, whose first user waits for this operation.
     range.left.store(range.users, std::memory_order_relaxed);
     release(device_, range.begin, range.bytes);
   }
@@ -92,7 +92,7 @@ void BufferGuard::end(int op) {
 void BufferGuard::release_all(const Plan& plan, std::span<std::byte> device) {
   std::map<Bytes, Bytes> kept;
   for (const Buffer& buffer : plan.resident) {
-    // One without bytes has no place of its own: what lies at its offset is another's.
+    // A buffer without bytes has no place of its own: another one lies at its offset.
     if (buffer.tier == Tier::device && buffer.bytes > 0) kept[buffer.offset] = buffer.bytes * buffer.slots;
   }
   Bytes at = 0;

@@ -1,6 +1,6 @@
-// Holds operations to their buffers: bytes of the device that belong to no buffer in use are poisoned under
-// AddressSanitizer, and hold NaNs in debug builds. A kernel or a transfer that touches them ends the program, or its result.
-// Other builds have nothing of this.
+// Holds operations to their buffers: bytes of the device that belong to no buffer in use are poisoned under AddressSanitizer, and
+// hold NaNs in debug builds. A kernel or transfer that touches them ends the program, or spoils its result. Other builds do none
+// of this.
 // Not here: whether a plan's buffers and waits are right (memory/passes/validate.h).
 #pragma once
 
@@ -20,21 +20,21 @@ inline constexpr bool kGuardsBuffers = kPoisons;
 inline constexpr bool kGuardsBuffers = true;
 #endif
 
-// Of one program. Lanes may be in it at the same time, as the plan's waits let them: of the operations that share a byte one
-// writes it first and the others wait for that one, and whoever is next to have the byte waits for them all.
+// The guard of one program. Several lanes may call it at the same time, as the plan's waits let them: among operations that share
+// a byte one writes it first and the others wait for that one, and the byte's next user waits for them all.
 class BufferGuard {
  public:
   // Both must outlive this.
   BufferGuard(const Program& program, const Plan& plan, std::span<std::byte> device);
 
   void begin(int op) const;  // before it touches anything
-  void end(int op);          // when it touches nothing any more, before those that wait for it are told
+  void end(int op);          // after its last touch, before those that wait for it are told
 
-  // As end() leaves what nobody uses: all but what is resident, before the first operation of any program.
+  // Releases all bytes that are not resident, as end() does; to be called before the first operation of any program.
   static void release_all(const Plan& plan, std::span<std::byte> device);
 
  private:
-  // Bytes of a buffer that the same operations use.
+  // A range of a buffer whose bytes are all used by the same operations.
   struct Range {
     Bytes begin = 0, bytes = 0;
     int users = 0;

@@ -50,12 +50,12 @@ Generation Committer::resume() {
     };
     take_hashes(array.slot);
     if (!in_memory(home.tier)) {
-      // What the other slot holds is nobody's; it is written before it is read.
+      // Nobody uses the contents of the other slot; it is written before it is read.
       std::ranges::fill(extents_.known(index, 1 - array.slot), std::uint8_t{array.begin[0] == array.begin[1]});
       slot = array.slot;
     } else {
       put_back(index, array.slot);
-      take_hashes(0);  // from here on it is what memory has
+      take_hashes(0);  // from here on the hashes are those of memory, in slot 0
     }
     hash += extents;
   }
@@ -107,7 +107,7 @@ Bytes Committer::at_a_time(int index) const {
   return memory_.is_beside_nvme(tier_of(buffer)) ? array.bytes : array.extent_bytes;
 }
 
-// In its place, or a copy of it.
+// Bytes of a resident buffer: in their place, or a copy in `staging_`.
 std::span<std::byte> Committer::content(int buffer, Bytes begin, Bytes bytes) {
   const Buffer& home = plan_.resident[static_cast<std::size_t>(buffer)];
   const auto size = static_cast<std::size_t>(bytes);
@@ -148,7 +148,8 @@ void Committer::put_back(int index, int slot) {
   }
 }
 
-// An extent of which parts were written is read back once; in memory it is there.
+// Hashes the extents whose hash is unknown, as parts of them were written. On NVMe each is read back once; in memory it is at
+// hand.
 void Committer::find_unknown(int index) {
   const DurableArray& array = record_.arrays[static_cast<std::size_t>(index)];
   const int buffer = options_.layout.state.buffer[static_cast<std::size_t>(index)];

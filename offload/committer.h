@@ -1,6 +1,6 @@
-// What a commit operation does: copies what of the state rests in memory into the store, then writes the record that makes it
-// durable. The plan's waits keep it behind the writes of the step and before anything overwrites them.
-// Not here: the order of syncs (nvme/commit_log.h), which state it is the turn of (generations.h).
+// The work of a commit operation: it copies the state that rests in memory into the store, then writes the record that makes all
+// state durable. The plan's waits keep it behind the writes of the step and before anything overwrites them.
+// Not here: the order of syncs (nvme/commit_log.h), which state is due (generations.h).
 #pragma once
 
 #include <condition_variable>
@@ -21,8 +21,8 @@ namespace spillway {
 struct DurabilityOptions {
   StoreIdentity identity;            // of the executor's store
   DurableLayout layout;              // of the executor's plan
-  std::int64_t interval = 1;         // every so many steps are made durable
-  std::optional<CommitRecord> from;  // the state that the store holds, to go on with; it lies_as() the layout
+  std::int64_t interval = 1;         // one step in so many is made durable
+  std::optional<CommitRecord> from;  // record of the state in the store to go on with; it lies_as() the layout
 };
 
 class Committer {
@@ -33,19 +33,19 @@ class Committer {
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
-  // Takes up what options.from says: hashes, and from the store what rests in memory.
+  // Restores the state of options.from: its hashes, and from the store the arrays that rest in memory.
   Generation resume();
-  // Whether it is acknowledged; false at the end, when it will not be.
+  // Waits until the step is acknowledged; false at the end, when it will not be.
   bool wait_for_acknowledgement(std::int64_t step);
-  // Of a step that is acknowledged. Returns when the state is durable.
+  // Commits the state of an acknowledged step. Returns when it is durable.
   void commit(const Generation& state);
-  // From another thread: the caller has come back after it was given this step, and so has made use of all up to it; they may
-  // become durable.
+  // Called from another thread. The caller has come back after it was given this step, so it has made use of all steps up to it,
+  // and they may become durable.
   void acknowledge(std::int64_t step);
   void end();  // nothing more will be acknowledged
 
  private:
-  // Of what rests in memory. What is not beside NVMe goes by way of `staging_`, an extent at a time.
+  // Copies the state that rests in memory. State that is not beside NVMe goes by way of `staging_`, an extent at a time.
   void copy_state(int copy);
   Bytes at_a_time(int array) const;
   std::span<std::byte> content(int buffer, Bytes begin, Bytes bytes);
@@ -59,9 +59,9 @@ class Committer {
   StateExtents& extents_;
   TierMemory& memory_;
   const std::span<std::byte> beside_nvme_;
-  Arena staging_;  // an extent; before the log, which waits at its end for what is still under way to it
+  Arena staging_;  // one extent; declared before the log, whose destructor waits for requests that still use it
   CommitLog log_;
-  CommitRecord record_;  // the last one, or the next while it is made
+  CommitRecord record_;  // the last record, or the next one while it is made
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,6 +1,6 @@
-// Control words of the runs under way, for a device whose memory the host does not see: in pinned memory of the host, from where
-// they go to the device when a run begins, and to where what the device found out comes back, each by a copy on its stream.
-// A run has places of its own, so that nothing of the run before is overwritten while that is still read.
+// Control words of the runs under way, for a device whose memory the host does not see. They lie in pinned memory of the host:
+// copies on the device's stream send them to the device when a run begins, and bring the device's results back. Each run has
+// places of its own, so that nothing of the run before is overwritten while it is still read.
 // Not here: who reads them, and when they are there (operations.h).
 #pragma once
 
@@ -15,14 +15,14 @@ namespace spillway {
 
 class ControlMirror {
  public:
-  // `squares`: words of sums of squares. `device`: the first byte of the device's arena. All must outlive this.
+  // `squares`: number of words for sums of squares. `device`: the first byte of the device's arena. All must outlive this.
   ControlMirror(const Plan& plan, std::int64_t squares, int runs, Runtime& runtime, Stream& stream, std::byte* device);
 
-  // Filled by the host, then sent: once a run, before its first pass.
+  // The host fills these words, then sends them: once a run, before its first pass.
   std::span<MicroBatchWords> words_to_send(int run) const;
   void send_words(int run, int micro_batches);
 
-  // Enqueue a copy back; what it brings is there when the stream has passed it.
+  // These enqueue a copy back; its words are there when the stream has passed it.
   void fetch_losses(int run, int micro_batches);
   void fetch_square(int run, std::int64_t word);
   void fetch_norm(int run);
@@ -32,7 +32,8 @@ class ControlMirror {
   const double* norm_and_factor(int run) const;  // [2]
 
  private:
-  // Of a run: words as they are sent, words as they come back, the norm and the factor, squares by norm_words().
+  // Offsets of a run's words, and the bytes of all: words to send, words that come back, the norm and the factor, squares by
+  // norm_words().
   struct Places {
     Bytes sent = 0, losses = 0, norm = 0, squares = 0, all = 0;
   };

@@ -1,6 +1,6 @@
-// What a plan runs on: memory and streams, who computes the passes of units, and who does the optimizer's arithmetic there.
-// The seam is here: nothing above it knows whether that is the CPU, a GPU or the emulation of one.
-// Not here: what is computed when (lane_runner.h), which device a run takes (trainer/machine/open_device.h).
+// The device that a plan runs on: its memory and streams, the backend that computes the passes of units, and the optimizer's
+// arithmetic there. Nothing above this interface knows whether that is the CPU, a GPU or the emulation of one.
+// Not here: when operations run (lane_runner.h), which device a run takes (trainer/machine/open_device.h).
 #pragma once
 
 #include <memory>
@@ -15,17 +15,18 @@
 
 namespace spillway {
 
-// The optimizer's arithmetic by kernels of a device that does not compute on the host's threads: the bits of OptimizerOps
-// (optimizer_ops.h), whose operations these are. All of it is enqueued on the device's compute_stream(), in the order of the
-// calls; operands are on the device. Runs of one never overlap.
+// The optimizer's arithmetic by kernels of a device that does not compute on the host's threads: the operations of OptimizerOps
+// (optimizer_ops.h), with the same bits. All of it is enqueued on the device's compute_stream(), in the order of the calls;
+// operands are on the device. Runs of one optimizer never overlap.
 class KernelOptimizer {
  public:
   virtual ~KernelOptimizer() = default;
   // first += second, over the pieces of the block.
   virtual void add_gradients(const BoundOp& op) = 0;
-  // The block's sum of squares to *square, a word on the device; in compact form the gradient is rounded to bf16 first.
+  // Writes the block's sum of squares to *square, a word on the device; in compact form rounds the gradient to bf16 first.
   virtual void finish_gradient(const BoundOp& op, double* square) = 0;
-  // The global norm of `count` squares, all blocks', and the clip factor, to norm_and_factor [2]: all on the device.
+  // Writes the global norm of `count` squares, those of all blocks, and the clip factor to norm_and_factor [2]: all on the
+  // device.
   virtual void norm(const double* squares, std::int64_t count, float clip, double* norm_and_factor) = 0;
   // AdamW on the operation's range of its block, in place.
   virtual void update(const BoundOp& op, const AdamWSettings& settings) = 0;
@@ -36,23 +37,25 @@ class Device {
   virtual ~Device() = default;
   virtual Runtime& runtime() = 0;
   virtual Backend& backend() = 0;
-  // Where passes and the optimizer's kernels are enqueued; null: they are complete when a call returns.
+  // The stream on which passes and the optimizer's kernels are enqueued; null: they are complete when a call returns.
   virtual Stream* compute_stream() = 0;
-  // Null where threads of the host do that arithmetic. The graph must outlive the result.
+  // The optimizer's kernels; null where threads of the host do that arithmetic. The graph must outlive the result.
   virtual std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, StateForm form) = 0;
-  // Around what the calling thread enqueues: a name for profilers (NVTX), where there is one for them.
+  // Give a name for profilers (NVTX, where it exists) to the work that the calling thread enqueues between the two calls.
   virtual void begin_range(const std::string& /*name*/) {}
   virtual void end_range() {}
-  // What the bits of its products depend on beside the plan (library, chip, algorithms), as text; empty for the CPU.
+  // Text that names everything but the plan that the bits of its products depend on (library, chip, algorithms); empty for the
+  // CPU.
   virtual std::string identity() const = 0;
 };
 
-// The CPU: its memory is the host's, or (Chain::device_host_nvme) apart from it, as a GPU's is. The pool must outlive it.
+// The CPU as a device: its memory is the host's, or (Chain::device_host_nvme) apart from it, as a GPU's is. The pool must outlive
+// it.
 std::unique_ptr<Device> make_cpu_device(const ThreadPool& pool, Chain chain);
 // The same around another backend, which must outlive it.
 std::unique_ptr<Device> make_cpu_device(Backend& backend, Chain chain);
 
-// --- GPUs: which of the twins is linked says what there is (device_absent.cpp, cuda/device.cu, and that one for the emulation)
+// --- GPUs: one of these files is linked: device_absent.cpp, or cuda/device.cu, which is also compiled for the emulation
 // ---
 
 struct GpuFacts {
@@ -63,11 +66,11 @@ struct GpuFacts {
 };
 struct Gpus {
   std::vector<GpuFacts> usable;
-  std::string why_none;  // where none is: no driver, none there, a build without CUDA; one line
+  std::string why_none;  // one line, where none is usable: no driver, no GPU, or a build without CUDA
 };
-// Looks, and makes no context: costs nothing where there is no driver.
+// Lists the GPUs without making a context: costs nothing where there is no driver.
 Gpus find_gpus();
-// Of the device's memory, once the process has a context there: what is free then is what a plan may take.
+// The device's memory, once the process has a context there: a plan may take all that is free then.
 MemoryInfo free_of_gpu(int index);
 // InputError where there is no such device, or the program has no code for its chip.
 std::unique_ptr<Device> make_cuda_device(int index);

@@ -1,4 +1,4 @@
-// The GPUs of a program that was built without CUDA: none.
+// GPUs in a program that was built without CUDA: there are none.
 #include "memory/error.h"
 #include "offload/device.h"
 

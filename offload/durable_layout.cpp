@@ -9,8 +9,8 @@
 namespace spillway {
 namespace {
 
-// State is written to a fresh store, and read for a checkpoint, in so many elements at a time at most (trainer/keep/state_io). A
-// power of two, and so are then all extents but those that are a whole array.
+// The most elements at a time in which state is written to a fresh store, and read for a checkpoint (trainer/keep/state_io). It
+// is a power of two, so that all extents are, except those that are a whole array.
 constexpr std::int64_t kLongestExtent = 1 << 20;
 static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 
@@ -30,7 +30,7 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
       state.arrays.push_back(std::move(array));
     }
   }
-  // No extent goes over an end of what one operation takes.
+  // No extent crosses an end of the range that one operation takes.
   const auto cut = [&](int buffer, Bytes begin, Bytes bytes) {
     const int index =
         buffer < 0 || buffer >= std::ssize(plan.resident) ? -1 : state.array_of_buffer[static_cast<std::size_t>(buffer)];

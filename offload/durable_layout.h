@@ -1,6 +1,6 @@
-// Where the state of a plan lies in a store that outlives its process: arrays that rest on NVMe where the plan has them, in two
-// slots; behind these two copies of each array that rests in memory; last the commit records.
-// Not here: the hashes of what lies there (state_extents.h), when it is written (committer.h).
+// The layout of a plan's state in a store that outlives its process: first arrays that rest on NVMe, where the plan has them, in
+// two slots; then two copies of each array that rests in memory; last the commit records.
+// Not here: hashes of the bytes that lie there (state_extents.h), when they are written (committer.h).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace spillway {
 
-// All arrays of the state, block by block, with what one checksum is of. Nothing of it depends on how a program moves them but
-// the extents, which no read or write cuts.
+// All arrays of the state, block by block, with the extents that one checksum covers. Only these depend on how a program moves
+// arrays: no read or write cuts an extent.
 struct DurableArrays {
   std::vector<DurableArray> arrays;
   std::vector<int> buffer;           // [arrays] index into Plan::resident
@@ -23,17 +23,17 @@ struct DurableArrays {
 
 struct DurableLayout {
   DurableArrays state;     // with the places of copies filled in
-  Bytes copied_bytes = 0;  // of state in memory, once
+  Bytes copied_bytes = 0;  // bytes of one copy of the state in memory
   Bytes records_begin = 0;
-  Bytes place_bytes = 0;  // of a record
+  Bytes place_bytes = 0;  // bytes of a record's place
   Bytes store_bytes = 0;
 };
 DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph);
 
-// Of the shapes of all parameters and their order: state fits no other model.
+// A hash of the shapes of all parameters and their order: state fits no model with another hash.
 std::uint64_t model_hash(const UnitGraph& graph);
 
-// Whether a record's state lies where the layout has it, so that a run can go on in place.
+// True when a record's state lies where the layout has it, so that a run can go on in place.
 bool lies_as(const CommitRecord& record, const DurableLayout& layout, const StoreIdentity& identity);
 
 }  // namespace spillway

@@ -24,7 +24,7 @@ struct Executor::Impl {
         plan(*given.plan),
         graph(given.model->graph),
         memory(plan, prepared(given).runtime(), *given.pool),
-        // State that does not outlive the process is not hashed.
+        // State that does not outlive the process has no hashes.
         extents(given.durability ? std::make_unique<StateExtents>(given.durability->layout.state, given.store) : nullptr),
         update_hashes(extents ? std::make_unique<UpdateHashes>(*extents, plan, given.durability->interval) : nullptr),
         operations(plan, graph, *given.device, memory, given.pool->threads(), given.seed, update_hashes.get()),
@@ -61,7 +61,7 @@ struct Executor::Impl {
                              plan.evaluate.ops.size()}));
   }
 
-  // Before its memory is full: a device loads kernels into it.
+  // Prepares the device's backend before the device's memory is full, as it loads kernels there.
   static Device& prepared(const ExecutorOptions& given) {
     given.device->runtime().enter();
     for (const CompiledModel* model : {given.model, given.evaluation, given.one_row}) {
@@ -87,7 +87,7 @@ struct Executor::Impl {
     memory.copy_in(Tier::device, plan.resident[plan.constant_buffer].offset, content);
   }
 
-  // `rows` of each micro-batch; those behind them are zeros.
+  // Fills `rows` tokens and targets of each micro-batch; those behind them are zeros.
   void fill_tokens(int token_set, int micro_batches, std::size_t rows, const FillTokens& fill) {
     constexpr std::int64_t at_once = 64 << 10;  // tokens: few copies, and little memory beside the plan
     const auto each = static_cast<std::size_t>(graph.rows);
@@ -106,16 +106,16 @@ struct Executor::Impl {
     }
   }
 
-  // Its caller has come back, and so has made use of what wait() returned before. Not done by what runs beside steps, evaluation
-  // and flush(): what they give may be written down together with the step.
+  // The caller has come back, so it has made use of the step that wait() returned before. Evaluation and flush() do not
+  // acknowledge: their results may be written down together with the step.
   void acknowledge() {
     if (committer) committer->acknowledge(returned_step);
   }
 
-  // Where the state in a buffer is that there is now.
+  // Slot of the present state in a buffer.
   int present_slot(const Buffer& buffer) const { return buffer.slots == 2 ? generations.present().slot : 0; }
 
-  // A run with nothing of a step before in it, which leaves the state as it is.
+  // A run that applies nothing of a step before and leaves the state as it is.
   Run& next_run(const StepSettings& settings) {
     Run& run = runner->next();
     run.step = &steps[static_cast<std::size_t>(next_of_steps++) % steps.size()];
@@ -131,7 +131,7 @@ struct Executor::Impl {
     return run;
   }
 
-  // Of a run that is there for this alone.
+  // A run for this purpose alone: kFlush or kCommitAlone.
   Run& next_alone(TurnSet alone) {
     Run& run = next_run({});
     run.alone = alone;
@@ -142,7 +142,7 @@ struct Executor::Impl {
     Run& run = next_run(settings);
     run.waiting_step = waiting_step;
     go_through_turns(run);
-    // Its commit lies between the updates that waited and its own.
+    // The commit lies between the updates that waited and the step's own.
     if (waiting_step != nullptr && defers_all(plan.choices)) run.after = generations.next(waiting_step->settings.adamw.step);
     run.commit = generations.take_due(holds.load() > 0);
     if (!defers_all(plan.choices)) run.after = generations.next(settings.adamw.step);
@@ -151,14 +151,13 @@ struct Executor::Impl {
     return run;
   }
 
-  // A step's run: updates are at its end, but those of the step before at its beginning.
+  // Sets the turns of a step's run. Its own updates are in its last turn, updates that waited in its first.
   void go_through_turns(Run& run) const {
     run.turns = turns_of(plan.choices);
     run.update_turn = defers_all(plan.choices) ? 0 : run.turns - 1;
   }
 
-  // Where the norm of a speculative step says otherwise: the old slots still hold the state, so the step runs once more with the
-  // factor known.
+  // Runs a speculative step once more, with the factor known, where its norm disagrees: the old slots still hold the state.
   Run& run_again(const Run& first, double factor) {
     runner->check_idle("a speculative step");
     Run& run = next_run({});
@@ -177,7 +176,7 @@ struct Executor::Impl {
     return static_cast<std::size_t>(shown_turns(turns_of(plan.choices))) * static_cast<std::size_t>(bound_step.operations);
   }
 
-  // When the run's last operation ended, not when its lanes' threads came round to say so.
+  // The time at which the run's last operation ended; its lanes' threads may have reported that later.
   double end_of(const Run& run) const {
     double end_s = run.submitted_s;
     for (std::size_t i = 0; i < shown_spans(); ++i) end_s = std::max(end_s, run.spans[i].end_s);
@@ -194,7 +193,7 @@ struct Executor::Impl {
     return timeline;
   }
 
-  // A forward over one micro-batch, or, with the units for it, over one row.
+  // Runs a forward over one micro-batch, or, with the units for it, over one row.
   Run& forward_only(const BoundProgram& program, const std::optional<LogitsRequest>& logits, const FillTokens& fill) {
     Run& run = next_run({});
     run.evaluates = true;
@@ -215,15 +214,15 @@ struct Executor::Impl {
   BoundProgram bound_step, bound_evaluate, bound_one_row;
   std::optional<StoreChannel> readers, writers;
   std::vector<std::int32_t> filled;  // tokens and targets of some micro-batches, on their way to the device
-  std::vector<float> last_logits;    // that the last forward left
+  std::vector<float> last_logits;    // logits of the last forward
   std::optional<Committer> committer;
   Generations generations;
 
   double last_end_s = 0;
-  std::atomic<int> holds{0};         // of the state that is durable: nothing else becomes so meanwhile
-  std::atomic<int> updates_held{0};  // holds of state that is not
-  std::int64_t returned_step = -1;   // by wait()
-  // Of the two steps that may be under way, and of the one before whose gradients the older of them applies.
+  std::atomic<int> holds{0};         // holds of durable state: no other state becomes durable meanwhile
+  std::atomic<int> updates_held{0};  // holds of state that is not durable
+  std::int64_t returned_step = -1;   // the last step that wait() returned
+  // Control blocks of the two steps that may be under way, and of the step before whose gradients the older of them applies.
   std::array<StepControl, 3> steps;
   std::int64_t next_of_steps = 0;
   StepControl* waiting_step = nullptr;  // the step whose gradients have not been applied; null: there is none
@@ -242,7 +241,7 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
   SPILLWAY_CHECK((settings.clip > 0) == impl.plan.choices.clip, "clipping at {} under a plan made {} it", settings.clip,
                  impl.plan.choices.clip ? "with" : "without");
   impl.acknowledge();
-  // Filled before anything else is said of the step: where that throws, there was none.
+  // Tokens are filled before the step is begun: where that throws, there was no step.
   const int token_set = impl.runner->next().index;
   impl.fill_tokens(token_set, impl.plan.choices.micro_batches, static_cast<std::size_t>(impl.graph.rows), fill);
   Run& run = impl.next_step(settings);
@@ -335,7 +334,7 @@ std::span<const float> Executor::logits(const LogitsRequest& request, const Fill
 namespace {
 
 struct StateRange {
-  int index = 0;  // of the buffer
+  int index = 0;  // index of the buffer
   Bytes begin = 0;
   const Buffer* buffer = nullptr;
 };

@@ -1,5 +1,5 @@
-// Runs a plan: each lane takes its operations in the plan's order and starts each when what it waits for is complete.
-// Nothing is allocated, placed or decided while it runs; what it records has the plan's operation ids.
+// Runs a plan: each lane takes its operations in the plan's order and starts each when all operations that it waits for are
+// complete. Nothing is allocated, placed or decided while it runs; recorded times have the plan's operation ids.
 // Not here: what to train on and when to stop (trainer/).
 #pragma once
 
@@ -22,43 +22,43 @@
 namespace spillway {
 
 struct ExecutorOptions {
-  const Plan* plan = nullptr;                 // validated; must outlive the executor, as all below
+  const Plan* plan = nullptr;                 // validated; must outlive the executor, like all pointers below
   const CompiledModel* model = nullptr;       // of the plan's graph
   const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
   // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
   const CompiledModel* one_row = nullptr;
-  Device* device = nullptr;  // its backend is prepared here for the models
+  Device* device = nullptr;  // the executor prepares its backend for the models
   const ThreadPool* pool = nullptr;
   Store* store = nullptr;                         // null where the plan uses no NVMe
-  std::uint64_t seed = 0;                         // of stochastic rounding
+  std::uint64_t seed = 0;                         // for stochastic rounding
   const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
-  std::size_t ahead = 64;                         // operations that a lane of the device's enqueues ahead of it
+  std::size_t ahead = 64;                         // most operations of a lane on the device's stream that are not complete
 };
 
-// What one step is told.
+// The settings of one step.
 struct StepSettings {
-  AdamWSettings adamw;              // but for the clip factor, which the step finds, and the seed, which is the run's
-  double clip = 0;                  // of the norm; 0: off; must be off or on as in the plan
-  std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches, whose mean is the loss; no update divides by it
+  AdamWSettings adamw;              // without the clip factor, which the step finds, and the seed, which is the run's
+  double clip = 0;                  // most norm of the gradient; 0: off; must be on or off as in the plan
+  std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches; the loss is their mean, no update divides by it
 };
 
 // Fills inputs and targets [n] of a micro-batch.
 using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
 
-// Which logits are wanted of a forward.
+// The logits that are wanted of a forward.
 struct LogitsRequest {
-  bool single_row = false;    // by the units of ExecutorOptions::one_row
-  std::int64_t position = 0;  // of the first row in its sequence; not 0 only where keys and values are cached
+  bool single_row = false;    // run the units of ExecutorOptions::one_row
+  std::int64_t position = 0;  // position of the first row in its sequence; not 0 only where keys and values are cached
   std::int64_t row = 0;
 };
 
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0;
-  std::string stopped;       // not empty: loss, gradient or norm was not finite; nothing of it was applied...
-  bool state_intact = true;  // ...or, false: some blocks had been updated before it was known (see the plan)
+  std::string stopped;       // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
+  bool state_intact = true;  // of a stopped step: true: nothing was applied; false: some blocks had been updated before
   double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
-  By<Lane, Bytes> moved;     // bytes, by the lanes of this step's operations, however steps overlap
+  By<Lane, Bytes> moved;     // bytes moved by this step's operations on each lane, however steps overlap
   By<Tier, Bytes> peak;      // highest byte touched on each tier so far
   Timeline timeline;
 };
@@ -70,32 +70,33 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Elements [begin, begin + bytes / element size) of a block's array. `begin` is a multiple of kBlockElements, `data` aligned to
-  // kExtentAlignment and a multiple of it in size. Only while no step is under way, and with no update waiting (flush() first).
+  // Write and read elements [begin, begin + bytes / element size) of a block's array. `begin` is a multiple of kBlockElements;
+  // `data` is aligned to kExtentAlignment and a multiple of it in size. Only while no step is under way and no update waits
+  // (flush() first).
   void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
   void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
 
-  // Starts a step and returns once its tokens are filled; up to two steps may be under way. What `fill` throws comes out, here as
-  // below, and nothing has begun.
+  // Starts a step and returns once its tokens are filled; up to two steps may be under way. Passes on exceptions of `fill`, here
+  // as below; nothing has begun then.
   void submit(const StepSettings& settings, const FillTokens& fill);
-  // Returns when the oldest step under way is complete (its writes, too, are with the drive). Throws what a lane threw; then
-  // nothing more runs. Where the plan defers the update, that of this step is in the next one's run: it may not have begun. Of a
-  // step that was submitted before an earlier one was found to have stopped, nothing that it returns means anything.
+  // Returns when the oldest step under way is complete (the drive has its writes, too). Throws a lane's exception; then nothing
+  // more runs. Where the plan defers updates, this step's are in the next one's run and may not have begun. The outcome of a step
+  // that was submitted before an earlier one was found to have stopped means nothing.
   StepOutcome wait();
 
-  // The present state, as that after `step` steps, kept for as long as the hold lives. Only while no step is under way, with no
-  // update waiting. With ExecutorOptions::durability it is made durable first; so it must be before the first step, unless the
-  // store holds the state. From then on steps that the interval divides, but not while a hold lives, are made durable by the run
-  // of the step after, once the caller has come back with submit() or wait() after wait() returned them: they are durable when
-  // wait() returns that next step. Not to be held where steps may be taken back, which takes both slots; without durability only
-  // where all state rests on the device.
+  // Keeps the present state, as that after `step` steps, for as long as the hold lives. Only while no step is under way and no
+  // update waits. With ExecutorOptions::durability the state is made durable first; so with durability a hold is needed before
+  // the first step, unless the store holds the state. From then on steps that the interval divides become durable, but not while
+  // a hold lives: the run of the next step commits them, once the caller has come back with submit() or wait() after wait()
+  // returned them. They are durable when wait() returns that next step. State cannot be held where steps may be taken back, which
+  // takes both slots; without durability only where all state rests on the device.
   StateHold hold_state(std::int64_t step);
 
-  // Applies an update that waits for the next forward. Only while no step is under way.
+  // Applies updates that wait for the next forward. Only while no step is under way.
   void flush();
   // Sum of the losses of one micro-batch's targets. Only while no step is under way; flushes first.
   double evaluate(const FillTokens& fill);
-  // The logits [V] of one row of such a micro-batch, valid until the next forward. Of plans that have room for them.
+  // The logits [V] of one row of such a micro-batch, valid until the next forward. Only for plans that have room for them.
   std::span<const float> logits(const LogitsRequest& request, const FillTokens& fill);
 
  private:

@@ -27,7 +27,7 @@ struct AdamWChunk {
   std::int64_t count;
 };
 
-// One instruction set's kernels.
+// The kernels of one instruction set.
 struct AdamWKernels {
   void (*exact)(const AdamWConstants&, const AdamWChunk&, const ExactSource&, const float*, const ExactState&);
   void (*exact_bf16)(const AdamWConstants&, const AdamWChunk&, const ExactSource&, const BFloat16*, const ExactState&);
@@ -53,8 +53,8 @@ using Bits = hn::RebindToUnsigned<simd::FloatTag>;
 using Halves = hn::Rebind<std::uint16_t, simd::FloatTag>;
 using SignedHalves = hn::Rebind<std::int16_t, simd::FloatTag>;
 
-// Asks for what each array has this far ahead: with five to nine streams 5 to 10 % faster than the hardware's own guesses. An
-// address beyond the run's end does no harm.
+// Prefetches each array kPrefetchBytes ahead: with five to nine streams this is 5 to 10 % faster than the hardware's own guesses.
+// An address beyond the run's end does no harm.
 constexpr std::uintptr_t kPrefetchBytes = 2560;
 template <typename... T>
 HWY_INLINE void prefetch(const T*... arrays) {
@@ -140,7 +140,7 @@ HWY_INLINE void store_weight(Float w, const Fp32State& out, std::int64_t i, Part
 template <typename Source, typename Gradient, typename State>
 void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Source& source, const Gradient* gradient,
             const State& state) {
-  // Copies, which a vector's store cannot alias: through the references they would be loaded again for each vector.
+  // Copies, which a vector's store cannot alias: through the references the pointers would be loaded again for each vector.
   const Source in = source;
   const State out = state;
   const Formulas formulas(constants);
@@ -156,9 +156,9 @@ void update(const AdamWConstants& constants, const AdamWChunk& chunk, const Sour
 }
 
 // --- compact: moments of 16 bits, rounded stochastically ------------------------------------------------------------------
-// Given 16 random bits, a number goes up with a chance equal to the part cut off. Infinity stays. So does a NaN, without a test
-// for it: arithmetic makes the default one, or turns one of its operands quiet, and all these end in 16 zero bits, from which
-// nothing carries.
+// With 16 random bits a number is rounded up with a chance equal to the part cut off. Infinity stays. A NaN stays, too, without a
+// test for it: arithmetic makes the default NaN, or turns one of its operands quiet, and all of these end in 16 zero bits, from
+// which nothing carries.
 
 HWY_INLINE void update_element(const Formulas& formulas, RandomKey key, std::uint32_t place, const CompactSource& in,
                                const BFloat16* gradient, const CompactState& out, std::int64_t i) {
@@ -176,9 +176,9 @@ HWY_INLINE void update_element(const Formulas& formulas, RandomKey key, std::uin
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// A vector of 16-bit elements is worked on as two of 32 bits: the elements at even and at odd places. Shifts and blends part and
-// join those. Widening and narrowing neighbours would take a shuffle for each array and direction, and instructions, more than
-// memory, are what this form waits for.
+// A vector of 16-bit elements is processed as two vectors of 32 bits: the elements at even and at odd places. Shifts and blends
+// split and join them. Widening and narrowing neighbours would take a shuffle for each array and direction, and this form waits
+// for instructions more than for memory.
 using Words = hn::Repartition<std::uint16_t, simd::FloatTag>;
 using SignedWords = hn::RebindToSigned<Words>;
 
@@ -204,7 +204,7 @@ HWY_INLINE EvenOdd load_pair(const BFloat16* p) {
   return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(Bits(), 0xffff0000u)))};
 }
 
-// -1 where low is negative: what it takes from the high half.
+// The carry of low into the high half: -1 where low is negative, else 0.
 HWY_INLINE hn::Vec<Words> carry_of(hn::Vec<SignedWords> low) { return hn::BitCast(Words(), hn::ShiftRight<15>(low)); }
 
 HWY_INLINE EvenOdd load_masters(const BFloat16* high, const std::int16_t* low) {
@@ -220,7 +220,7 @@ HWY_INLINE void store_masters(EvenOdd master, BFloat16* high, std::int16_t* low)
   hn::StoreU(lower, SignedWords(), low);
 }
 
-// The halves of random_bits() of each lane.
+// [lanes] the two halves of random_bits().
 struct Draws {
   hn::Vec<Bits> lower, upper;
 };

@@ -1,4 +1,4 @@
-// AdamW on the host: one fused pass over the state of a run of parameters, in the three forms in which state is stored.
+// AdamW on the host: one fused pass over the state of a run of parameters, for the three forms of stored state.
 // Not here: the gradient norm and the clip factor (optimizer_ops.h), when an update runs (executor.h).
 //
 // Legend: P elements of a run. Arrays are given from the run's first element.
@@ -17,8 +17,8 @@ namespace spillway {
 
 // --- The split master -----------------------------------------------------------------------------------------------------
 // master bits = (high << 16) + low, modulo 2^32: every fp32 value comes back bit for bit. `high` is the master rounded to
-// nearest, ties away from zero: the even rule would need low = +0x8000, which is not a signed 16-bit number. A few NaNs have a
-// high half that is none (0x7fff8000 and beyond); arithmetic on x86 produces none of them.
+// nearest, ties away from zero: the even rule would need low = +0x8000, which is not a signed 16-bit number. The high half of a
+// few NaNs (0x7fff8000 and beyond) is no NaN; arithmetic on x86 produces none of them.
 
 struct SplitMaster {
   BFloat16 high;
@@ -70,7 +70,7 @@ constexpr SplitSource<Moment> source_of(const SplitState<Moment>& state) {
 }
 constexpr Fp32Source source_of(const Fp32State& state) { return {state.weight, state.m, state.v}; }
 
-// From `by` elements further on.
+// The arrays from `by` elements further on.
 template <template <typename> typename Split, typename Moment>
 constexpr Split<Moment> advanced(const Split<Moment>& s, std::int64_t by) {
   return {s.high + by, s.low + by, s.m + by, s.v + by};
@@ -80,15 +80,15 @@ constexpr Fp32State advanced(const Fp32State& s, std::int64_t by) { return {s.we
 
 // --- The update -----------------------------------------------------------------------------------------------------------
 
-// What an element's arithmetic takes of the settings. Formed in double, as the formulas are with Python's numbers, then rounded
-// once; host and device take the same.
+// The constants that an element's arithmetic takes from the settings. They are computed in double, like the formulas with
+// Python's numbers, then rounded once; host and device use the same.
 struct AdamWConstants {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
 };
 AdamWConstants constants_of(const AdamWSettings& settings, Decay decay);
 
-// Elements [begin, begin + count) of a block. `block` and the element's index in it are what stochastic rounding draws from, so a
-// run may be cut anywhere without changing a bit.
+// Elements [begin, begin + count) of a block. Stochastic rounding draws its numbers by `block` and the element's index in it, so
+// a run may be cut anywhere without changing a bit.
 struct AdamWRun {
   std::uint64_t block = 0;
   std::int64_t begin = 0, count = 0;
@@ -100,8 +100,8 @@ struct AdamWRun {
 // are the same on every machine:
 //   g *= gradient_scale;  m = b1 * m + (1 - b1) * g;  v = b2 * v + (1 - b2) * g * g;
 //   w *= 1 - lr * weight_decay;  w -= (lr / (1 - b1^t)) * m / (sqrt(v * (1 / (1 - b2^t))) + eps)
-// What depends on the settings alone is formed in double and rounded once: of the divisions only the last is left to each
-// element, because three of them would cost the compact form more than its memory traffic.
+// Factors that depend on the settings alone are computed in double and rounded once. Each element is left with only the last of
+// the divisions, because three of them would cost the compact form more than its memory traffic.
 // In compact form w is updated by m and v as computed, and they are then stored in bf16 by stochastic rounding.
 void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const ExactSource& in, const float* gradient,
                 const ExactState& out);
@@ -112,10 +112,10 @@ void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Compac
 void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in, const float* gradient,
                 const Fp32State& out);
 
-// What one thread takes at a time: what it touches of state and gradient fits the second cache, whatever the form.
+// Elements that one thread takes at a time: their state and gradient fit the second-level cache in every form.
 inline constexpr std::int64_t kAdamWChunk = 1 << 14;
 
-// The same by all threads of a pool.
+// The same, by all threads of a pool.
 template <typename Source, typename Gradient, typename State>
 void host_adamw(const ThreadPool& pool, const AdamWSettings& settings, const AdamWRun& run, const Source& in,
                 const Gradient* gradient, const State& out) {

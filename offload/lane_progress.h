@@ -1,4 +1,4 @@
-// How far each lane has come: one counter a lane, because a lane completes its operations in order.
+// The progress of each lane: one counter a lane, because a lane completes its operations in order.
 // Not here: which operation waits for which (the plan).
 #pragma once
 
@@ -11,9 +11,9 @@ namespace spillway {
 
 class LaneProgress {
  public:
-  // Operations that the lane has completed, over all runs of all programs.
+  // True when the lane has completed `count` operations, over all runs of all programs.
   bool reached(Lane lane, std::uint32_t count) const noexcept { return passed(at(lane).load(std::memory_order_acquire), count); }
-  // Returns when the lane has completed `count`. What the operations wrote is visible then.
+  // Returns when the lane has completed `count`. Everything that those operations wrote is visible then.
   void wait(Lane lane, std::uint32_t count) const noexcept {
     const auto& completed = at(lane);
     for (std::uint32_t seen = completed.load(std::memory_order_acquire); !passed(seen, count);
@@ -29,7 +29,7 @@ class LaneProgress {
   }
 
  private:
-  // The kernel's own wait works on 32 bits; counts wrap, and are never further apart than the operations of a few steps.
+  // The kernel's own wait works on 32 bits. Counts wrap, and never differ by more than the operations of a few steps.
   static bool passed(std::uint32_t completed, std::uint32_t count) noexcept {
     return static_cast<std::int32_t>(completed - count) >= 0;
   }

@@ -11,10 +11,10 @@
 namespace spillway {
 namespace {
 
-// Between looks whether the next operation may start: short beside a move of the smallest unit, long beside a look.
+// The time between checks whether the next operation may start: short beside a move of the smallest unit, long beside a check.
 constexpr std::chrono::microseconds kGlance(1000);
 
-// What computes, updates and commits, and what moves across the chain's links.
+// The lanes that compute, update and commit, and those that move bytes across the chain's links.
 std::vector<Lane> lanes_of(Chain chain) {
   std::vector<Lane> lanes = {Lane::compute, Lane::update, Lane::commit};
   const std::span<const Tier> tiers = tiers_of(chain);
@@ -25,7 +25,7 @@ std::vector<Lane> lanes_of(Chain chain) {
   return lanes;
 }
 
-// A wait on the run before means something only where that was of the same program.
+// True when a wait applies: a wait for the turn before the run's first only where the run before was of the same program.
 bool applies(const Run& run, int turn, const BoundWait& wait) { return !wait.turn_before || turn > 0 || run.follows; }
 
 std::uint32_t target(const Run& run, int turn, const BoundWait& wait) {
@@ -33,7 +33,7 @@ std::uint32_t target(const Run& run, int turn, const BoundWait& wait) {
   return run.base[wait.lane] + static_cast<std::uint32_t>(turn) * length + wait.place - (wait.turn_before ? length : 0);
 }
 
-// Where an operation's span goes; the times of other turns go nowhere.
+// The span of an operation; null in turns whose times are not kept.
 Span* span_of(Run& run, int turn, int id) {
   for (int shown = 0; shown < shown_turns(run.turns); ++shown) {
     if (shown_turn(shown, run.turns) == turn) return &run.spans[static_cast<std::size_t>(shown * run.program->operations + id)];
@@ -41,7 +41,7 @@ Span* span_of(Run& run, int turn, int id) {
   return nullptr;
 }
 
-// What the device reported of an operation, with its name: who reads it should know what ran.
+// The device's error with the operation's name added, so that its reader knows what ran.
 std::exception_ptr named(const std::exception_ptr& error, const BoundOp& op) {
   try {
     std::rethrow_exception(error);
@@ -59,7 +59,7 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
     : operations_(operations), around_(around), lanes_(lanes_of(around.chain)), runtime_(Runtime::make_cpu()) {
   for (Run& run : runs_) {
     run.index = static_cast<int>(&run - runs_.data());
-    run.spans.resize(most_operations);  // of all shown turns
+    run.spans.resize(most_operations);  // those of all shown turns
   }
   for (const Lane lane : lanes_) {
     Stream* of_device = lane == Lane::compute ? around.device->compute_stream() : nullptr;
@@ -70,7 +70,8 @@ LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t
           [this, lane](const EnqueuedLane::Ticket& ticket, bool is_complete) { complete(lane, ticket, is_complete); });
     }
     auto& stream = streams_[lane] = runtime_->make_stream();
-    // Not the lanes that compute: one that waits for the rest of its own work, which another thread has, would be in its way.
+    // Only a drive's lanes are made prompt: a computing lane that waits for the rest of its own work would be in the way of the
+    // other threads that do it.
     if (is_drive(lane)) stream->run([](void*) { make_thread_prompt(); }, nullptr);
   }
 }
@@ -231,9 +232,9 @@ void LaneRunner::run_operations(Run& run, Lane lane, const std::vector<BoundOp>&
 std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
   if (op.op->kind == OpKind::commit) {
     if (!run.commit) return {};
-    // What comes behind it writes over the state that is durable until then: without it, none of that may begin.
+    // Operations behind the commit write over the state that is durable until then: without the commit none of them may begin.
     if (!around_.committer->wait_for_acknowledgement(run.commit->step)) throw IoError("the run ended before a step was taken up");
-    if (!skipped(run, turn, op)) around_.committer->commit(*run.commit);  // once more: what was found bad meanwhile is not kept
+    if (!skipped(run, turn, op)) around_.committer->commit(*run.commit);  // checked again: the run may have failed meanwhile
     return {};
   }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
@@ -260,14 +261,14 @@ void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops)
     try {
       return moves.oldest_completes_within(kGlance);
     } catch (...) {
-      return true;  // finishing it says why
+      return true;  // finishing it reports the error
     }
   };
   for (int index = 0; index < run.turns * count; ++index) {
     const BoundOp& op = ops[static_cast<std::size_t>(index % count)];
     const int turn = index / count;
-    // Where the next operation must wait, what is under way is seen to: it may be what others, and so it, wait for. But as soon
-    // as the next may start, it does: a drive with little to do at a time is slow.
+    // While the next operation must wait, moves under way are completed: others may wait for them, and so may this one. But it
+    // starts as soon as it may: a drive with little to do at a time is slow.
     while (moves.under_way() > 0 && (moves.full() || !ready(run, turn, op))) {
       if (moves.full() || oldest_completes_soon()) complete_oldest();
     }
@@ -302,7 +303,7 @@ void LaneRunner::wait_until_state_may_change() const {
 }
 
 bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
-  // The run of a step that was stopped goes on, and applies what the step before left; those behind it do nothing.
+  // The run of a stopped step goes on, and applies the gradients that the step before left; the runs behind it do nothing.
   const bool one_before_was_stopped = stopped_run_.load(std::memory_order_acquire) < run.number;
   return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || one_before_was_stopped;
 }

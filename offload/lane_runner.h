@@ -1,7 +1,7 @@
-// Takes runs through their programs, turn after turn: each lane's thread takes the lane's operations in order, starts each when
-// what it waits for in other lanes is complete, and records when it began and ended. Where a stream of a device does a lane's
-// work, the thread enqueues it and goes on (enqueued_lane.h). Up to two runs may be under way: one runs its tail while the next
-// begins. Not here: what an operation does (operations.h), what a step is (executor.h).
+// Takes runs through their programs, turn after turn. Each lane's thread takes the lane's operations in order, starts each when
+// all operations of other lanes that it waits for are complete, and records when it began and ended. Where a stream of a device
+// executes a lane's work, the thread enqueues it and goes on (enqueued_lane.h). Up to two runs may be under way: one runs its
+// tail while the next begins. Not here: what an operation does (operations.h), what a step is (executor.h).
 #pragma once
 
 #include <array>
@@ -30,15 +30,15 @@ namespace spillway {
 
 class LaneRunner {
  public:
-  // Channels, each of a lane to or from a store, and extents may be null where no program has such moves, and the committer where
-  // no run has a commit; all must outlive this. `most_operations` is of any program.
+  // Channels (one for each lane to or from a store) and extents may be null where no program has such moves; the committer may be
+  // null where no run has a commit. All must outlive this. `most_operations`: those of the longest program.
   struct Around {
     By<Lane, StoreChannel*> channels;
     StateExtents* extents = nullptr;
-    NotesWrites notes_writes = NotesWrites::no;  // of state that goes to NVMe
+    NotesWrites notes_writes = NotesWrites::no;  // yes: lanes note hashes of state that they write to NVMe
     Committer* committer = nullptr;
-    const std::atomic<int>* updates_held = nullptr;  // updates wait for it to be 0
-    Device* device = nullptr;                        // copies, and computes where it has a stream for that
+    const std::atomic<int>* updates_held = nullptr;  // updates wait until it is 0
+    Device* device = nullptr;                        // makes copies, and computes where it has a stream for that
     Chain chain = Chain::device_nvme;
     std::size_t ahead = 1;  // operations that a lane enqueues before the first of them is complete
   };
@@ -47,11 +47,11 @@ class LaneRunner {
   LaneRunner(const LaneRunner&) = delete;
   LaneRunner& operator=(const LaneRunner&) = delete;
 
-  // The run to fill in next, the same until it has begun: it is under way from then on.
+  // The run to fill in next. It stays the same until begin(), from when it is under way.
   Run& next();
   void begin(Run& run, const BoundProgram& program);
-  // Returns the oldest run under way when it is complete, to be read until next() comes round to it. Throws what a lane threw;
-  // then nothing more runs.
+  // Returns the oldest run under way when it is complete; it may be read until next() comes round to it. Throws a lane's
+  // exception; then nothing more runs.
   Run& wait_for_oldest();
   void check_idle(const char* what) const;
   By<Tier, Bytes> peak() const { return peak_; }  // highest byte touched on each tier by the runs waited for so far
@@ -73,7 +73,7 @@ class LaneRunner {
   void complete(Lane lane, const EnqueuedLane::Ticket& ticket, bool is_complete);
   void end_lane(Run& run);
   void copy(const BoundOp& op, Stream& stream) const;
-  // Why the run must stop; else empty.
+  // Executes the operation. Returns why the run must stop; empty: it need not.
   std::string execute(Run& run, int turn, const BoundOp& op);
   void wait_until_state_may_change() const;
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
@@ -104,11 +104,11 @@ class LaneRunner {
   std::atomic<bool> failed_{false};
   std::exception_ptr failure_;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  std::atomic<std::int64_t> stopped_run_{kNone};  // the oldest that was stopped
+  std::atomic<std::int64_t> stopped_run_{kNone};  // number of the oldest run that was stopped
 
-  By<Lane, std::unique_ptr<Stream>> copies_;          // of the lanes between two memories
-  By<Lane, std::unique_ptr<EnqueuedLane>> enqueued_;  // of the lanes that a stream of the device serves
-  By<Lane, double> last_end_s_;                       // of an operation of such a lane
+  By<Lane, std::unique_ptr<Stream>> copies_;          // for the lanes between two memories
+  By<Lane, std::unique_ptr<EnqueuedLane>> enqueued_;  // for the lanes whose work a stream of the device executes
+  By<Lane, double> last_end_s_;                       // end of the last operation of each such lane
   By<Lane, std::unique_ptr<Stream>> streams_;         // last: their threads end before what they use
 };
 

@@ -1,6 +1,6 @@
-// An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order.
-// What they read of the state is checked beside the work of the drive, but where an update checks it (update_hashes.h), which
-// also has noted what they write; where no update can (plan.h: updates_see_state), what they write is noted here.
+// An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order. State
+// that they read is checked here, beside the work of the drive, unless an update checks it (update_hashes.h). Hashes of state
+// that they write come from updates, too; where these do not see it (plan.h: updates_see_state), they are noted here.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
@@ -23,7 +23,7 @@ enum class NotesWrites : std::uint8_t { no, yes };
 
 class NvmeLane {
  public:
-  // `channel` may be null where every operation is skipped, `extents` where content is not checked.
+  // `channel` may be null where every operation is skipped, `extents` where contents are not checked.
   NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction, NotesWrites notes_writes)
       : channel_(channel), extents_(extents), direction_(direction), notes_writes_(notes_writes) {}
 
@@ -57,14 +57,14 @@ class NvmeLane {
     entries_[(first_ + count_++) % kMovesUnderWay] = entry;
   }
 
-  // Whether it is complete; waits so long for that at most.
+  // True when the oldest operation is complete; waits at most `limit` for that.
   bool oldest_completes_within(std::chrono::microseconds limit) {
     const Entry& entry = entries_[first_];
     return entry.skipped || channel_->poll(entry.ticket, limit);
   }
 
-  // Waits for it, and says whether it moved anything. Throws what the store throws; the operation counts as finished all the
-  // same.
+  // Waits for the oldest operation. True when it moved bytes; false when it was skipped. Passes on the store's exceptions; the
+  // operation counts as finished all the same.
   bool finish_oldest() {
     const Entry entry = entries_[first_];
     first_ = (first_ + 1) % kMovesUnderWay;
@@ -87,7 +87,7 @@ class NvmeLane {
     int slot_of(const BoundSegment& segment) const { return segment.version == Version::before ? slot_before : slot_after; }
   };
 
-  // Extent by extent, so that what else is under way is seen to in between.
+  // Checks the state that was read extent by extent, and polls the next operation under way in between.
   void check(const Entry& entry) const {
     for (const BoundSegment& segment : entry.op->move().segments) {
       if ((segment.checked_by_update & entry.turn) != 0) continue;

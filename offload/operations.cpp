@@ -171,7 +171,7 @@ std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words)
 std::string Operations::take_norm(StepControl& step) {
   const double norm = optimizer_.norm(squares());
   factor()[0] = norm;
-  // As PyTorch's clip_grad_norm_, in fp32 as there.
+  // The clip factor of PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
   factor()[1] = step.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
   return judge_norm(step, factor());

@@ -1,6 +1,6 @@
-// The operations of the compute and update lanes, each executed on the buffers that it was bound to: by threads of the host,
-// which are done when start() returns, or by kernels of a device, which start() enqueues. Not here: when they run
-// (lane_runner.h), reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
+// Executes the operations of the compute and update lanes on the buffers that they are bound to: by threads of the host, which
+// are done when start() returns, or by kernels of a device, which start() enqueues. Not here: when they run (lane_runner.h),
+// reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
 #pragma once
 
 #include <cstddef>
@@ -24,29 +24,29 @@ namespace spillway {
 
 class Operations {
  public:
-  // `memory` is of the plan on the device; all must outlive this. `seed` is that of stochastic rounding. `hashes` is null where
-  // state is not durable. `threads` are of updates on the host.
+  // `memory` is that of the plan on the device; all must outlive this. `seed`: for stochastic rounding. `hashes`: null where
+  // state is not durable. `threads`: for updates on the host.
   Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads, std::uint64_t seed,
              UpdateHashes* hashes);
 
-  // By the compute lane, before a run's first operation there.
+  // Called by the compute lane before a run's first operation there.
   void begin_run(const Run& run);
-  // Whether kernels of the device do it, in the order of its compute_stream().
+  // True when kernels of the device execute the operation, in the order of its compute_stream().
   bool is_enqueued(const BoundOp& bound) const { return kernels_ != nullptr && bound.op->lane == Lane::compute; }
-  // Whether a step's loss or gradients are judged when it is complete; and whether it may only be started when all that was
-  // judged before it on its lane is known, since it applies them.
+  // gives_verdict(): true when a step's loss or gradients are judged once the operation is complete. needs_verdict(): true when
+  // it may only start after all verdicts before it on its lane are known, as it applies gradients.
   bool gives_verdict(const BoundOp& bound) const;
   bool needs_verdict(const BoundOp& bound) const { return is_enqueued(bound) && bound.op->kind == OpKind::update; }
-  // Does it, or enqueues it. Why the run must stop, where its loss or a gradient came out not finite and this is known now; else
-  // empty.
+  // Executes or enqueues the operation. Returns why the run must stop, where its loss or a gradient is already known not to be
+  // finite; else an empty string.
   std::string start(const Run& run, int turn, const BoundOp& bound);
-  // Once an enqueued operation is complete: the same.
+  // The same, once an enqueued operation is complete.
   std::string finish(const Run& run, const BoundOp& bound);
 
-  // Of the device: int32 [n] of a micro-batch of the step, those of the next behind them; and its targets.
+  // Offsets on the device of a micro-batch's tokens and targets, int32 [n] each; the next micro-batch's lie behind them.
   Bytes tokens_offset(int token_set, int micro_batch) const;
   Bytes targets_offset(int token_set, int micro_batch) const;
-  // The inputs of all micro-batches of a strip.
+  // The input tokens of all micro-batches of a strip.
   std::span<const std::int32_t> tokens(int token_set, int turn, const Strip& strip) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
 
@@ -60,14 +60,14 @@ class Operations {
   std::string execute(const Run& run, int turn, const BoundOp& bound);
   void enqueue(const Run& run, int turn, const BoundOp& bound);
   void enqueue_update(const Run& run, int turn, const BoundOp& bound);
-  // Hashes that the update takes of its state as it goes, begun; null where it takes none.
+  // Begins the hashes that an update takes of its state on the way; null where it takes none.
   UpdateHashes* begin_hashes(const Run& run, int turn, const BoundOp& bound, std::int64_t step) const;
   void compute(const Run& run, int turn, const BoundOp& bound);
   int first_micro_batch(int turn, const Strip& strip) const { return turn * plan_.choices.group + strip.first; }  // of the step
   std::string sum_losses(const Run& run, const MicroBatchWords* words) const;
   std::string take_norm(StepControl& step);
   static std::string judge_norm(StepControl& step, const double* norm_and_factor);
-  // `factor`: of the clipping of what is applied.
+  // `factor`: the clip factor of the gradients that are applied.
   AdamWSettings settings_of(const StepControl& step, double factor) const;
   bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite
   std::string gradient_not_finite(int block) const;
@@ -79,10 +79,10 @@ class Operations {
   const std::uint64_t seed_;
   const std::vector<std::int64_t> norm_words_;  // norm_words()
   UpdateHashes* const hashes_;
-  const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host do all
-  std::optional<ControlMirror> mirror_;             // where kernels do
+  const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host execute all operations
+  std::optional<ControlMirror> mirror_;             // present where kernels do
   OptimizerOps optimizer_;
-  // Of the compute lane's operation: addresses for the micro-batch of its strip that it is at.
+  // Addresses of the compute lane's operation for the current micro-batch of its strip.
   std::vector<std::byte*> values_;
   std::vector<const std::byte*> weights_;
 };

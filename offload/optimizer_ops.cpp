@@ -13,7 +13,7 @@ OptimizerOps::OptimizerOps(const UnitGraph& graph, const Choices& choices, int t
     : graph_(graph), form_(choices.form), norm_words_(norm_words(graph, choices)), pool_(threads, PoolPriority::high) {
   std::int64_t nodes = 0;
   for (const ParameterBlock& block : graph.blocks) nodes = std::max(nodes, SquareCut(0, block.elements, kSquareTask).size());
-  // A part that begins anywhere has smaller ones at both ends.
+  // A part that begins anywhere has smaller nodes at both ends.
   node_sums_.resize(static_cast<std::size_t>(nodes + square_nodes_of_part(kSquareTask)));
 }
 
@@ -40,7 +40,7 @@ bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& set
   const std::int64_t begin = op.op->element_begin, end = op.op->element_end;
   const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::waiting) - begin};
   const SquareCut cut(begin, end, kSquareTask);
-  // As much as fits a cache: squared, then updated.
+  // Each task squares and then updates as many elements as fit a cache.
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) {
     const SquareNode node = cut[task];
     std::array<double, kSquareTask / kAdamWChunk> sums;
@@ -96,7 +96,7 @@ void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, Upda
   if (hashes != nullptr) hashes->finish();
 }
 
-// Elements [first, last) of the block, by the calling thread: the part of each piece that is among them.
+// Updates elements [first, last) of the block on the calling thread: the part of each piece that is among them.
 void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first,
                                    std::int64_t last) const {
   const ParameterBlock& block = graph_.blocks[op.op->block];
@@ -104,7 +104,7 @@ void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& setti
   for (const TensorPiece& piece : block.pieces) {
     const std::int64_t begin = std::max(first, piece.begin), end = std::min(last, piece.begin + piece.elements());
     if (begin >= end) continue;
-    const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
+    const std::int64_t place = begin - op.op->element_begin;  // operands begin with the update's first element
     std::array<std::byte*, kStateKinds> state{};
     for (const StateArray& array : state_of(block, form_)) {
       const auto kind = static_cast<std::size_t>(array.kind);

@@ -1,8 +1,8 @@
-// Gradients are finished, their norm is taken, state is updated: on the update lane or the device's (memory/plan.h:
-// lane_of_gradients, lane_of_updates).
+// The optimizer's operations: they finish gradients, take their norm and update state, on the update lane or the device's
+// (memory/plan.h: lane_of_gradients, lane_of_updates).
 // Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (executor.h).
 //
-// Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. Of Llama 3.1 405B that is an attention block of
+// Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. In Llama 3.1 405B that is an attention block of
 // 570 M elements: 70 KB.
 #pragma once
 
@@ -27,17 +27,17 @@ class OptimizerOps {
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // The block's sum of squares, into its word (norm_words()) of `words`, Plan::norm_buffer; in compact form the gradient is
-  // rounded to bf16 first, and the sum is that of the rounded one. False where it is not finite.
+  // Writes the block's sum of squares into its word (norm_words()) of `words`, Plan::norm_buffer. In compact form rounds the
+  // gradient to bf16 first and sums the rounded one. False where the sum is not finite.
   bool finish_gradient(const BoundOp& op, double* words);
-  // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, as the order within a
-  // block is (memory/square_tree.h): the norm depends neither on the plan nor on the threads, nor will it on the ranks.
+  // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, like the order within
+  // a block (memory/square_tree.h): so the norm depends neither on the plan nor on threads, nor will it depend on ranks.
   double norm(const double* words) const;
-  // AdamW on a range of a block. `hashes` of the state have begun where it is durable; null elsewhere.
+  // AdamW on a range of a block. `hashes`: hashes of the state that have begun, where it is durable; else null.
   void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;
-  // Where squares_with_update(). A block's updates come in order, none of another block between them: what they have of its
-  // tree goes from one to the next in the open nodes of `words`. The last leaves what finish_gradient() does. False where it
-  // is not finite.
+  // Squares and updates, where squares_with_update(). A block's updates come in order, with none of another block between them:
+  // the part of its tree that is complete so far goes from one to the next in the open nodes of `words`. The last update writes
+  // the sum that finish_gradient() would. False where it is not finite.
   bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* words);
 
  private:
@@ -46,10 +46,11 @@ class OptimizerOps {
   const UnitGraph& graph_;
   const StateForm form_;
   const std::vector<std::int64_t> norm_words_;  // norm_words()
-  // Of its own: pieces of work here are short and moves of state wait for them, so they do not queue behind a matrix product.
+  // A pool of its own: pieces of work here are short and moves of state wait for them, so they must not queue behind a matrix
+  // product.
   const ThreadPool pool_;
-  std::vector<double> node_sums_;  // what the tasks of an operation have squared
-  SquareTree tree_;                // of the block whose squares are being summed
+  std::vector<double> node_sums_;  // sums of the nodes that the tasks of an operation have squared
+  SquareTree tree_;                // tree of the block whose squares are being summed
 };
 
 }  // namespace spillway

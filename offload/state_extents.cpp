@@ -8,7 +8,7 @@
 namespace spillway {
 
 StateExtents::StateExtents(DurableArrays state, const Store* store) : state_(std::move(state)), store_(store) {
-  std::map<Bytes, std::uint64_t> zeros;  // by length, of which there are few
+  std::map<Bytes, std::uint64_t> zeros;  // hash of zeros by length; there are few lengths
   const auto of_zeros = [&](Bytes bytes) {
     const auto [entry, added] = zeros.try_emplace(bytes, 0);
     if (added) entry->second = extent_hash_of_zeros(bytes);

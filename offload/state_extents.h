@@ -1,5 +1,5 @@
-// The hash of every extent of the state, in each slot: noted where state is written, checked where it is read. What was damaged
-// at rest or on the way is named, and nothing is kept that was computed with it. State in memory has one content, in slot 0.
+// The hashes of all extents of the state, in each slot: noted when state is written, checked when it is read. An error names
+// state that was damaged at rest or on the way, and nothing computed with it is kept. State in memory has one content, in slot 0.
 // Not here: who takes the hashes (nvme_lane.h, update_hashes.h), records of them (committer.h).
 #pragma once
 
@@ -18,26 +18,28 @@ namespace spillway {
 
 class StateExtents {
  public:
-  // As in a fresh store: all zeros. `store` is for the places that errors name; it may be null where nothing rests there.
+  // Begins with the hashes of a fresh store: all zeros. `store` is for the places that errors name; it may be null where nothing
+  // rests there.
   StateExtents(DurableArrays state, const Store* store);
 
-  // Bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; buffers of no state are let pass.
-  // Extents that are covered in part are unknown from then on, and not checked. Several threads may note and check at a time, but
-  // not one of them note what another touches.
+  // Notes the hashes of bytes [begin, begin + content.size()) of the array in a resident buffer of the plan; ignores buffers that
+  // hold no state. Extents that are covered in part are unknown from then on, and not checked. Several threads may note and check
+  // at a time, but none may note an extent that another touches.
   void note(int buffer, int slot, Bytes begin, std::span<const std::byte> content);
   // IoError where an extent is not what was noted: the array, the file, the offset.
   void check(int buffer, int slot, Bytes begin, std::span<const std::byte> content) const;
-  // The same of the one extent that begins at `begin`, by its hash.
+  // The same for the one extent that begins at `begin`, given its hash.
   void note_hash(int buffer, int slot, Bytes begin, std::uint64_t hash);
   void check_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) const;
   void forget(int buffer, int slot, Bytes begin);
 
-  // What one hash is of, in a resident buffer of the plan; 0 where it holds no state. Reads and writes begin at multiples of it.
+  // Bytes that one hash covers in a resident buffer of the plan; 0 where it holds no state. Reads and writes begin at multiples
+  // of that.
   Bytes extent_bytes(int buffer) const noexcept {
     const int array = buffer < 0 ? -1 : state_.array_of_buffer[static_cast<std::size_t>(buffer)];
     return array < 0 ? 0 : state_.arrays[static_cast<std::size_t>(array)].extent_bytes;
   }
-  // [extents] of an array in a slot.
+  // [extents] hashes of an array in a slot, and which of them are known.
   std::span<std::uint64_t> hashes(int array, int slot) { return slice(hashes_[slot], array); }
   std::span<std::uint8_t> known(int array, int slot) { return slice(known_[slot], array); }
 
@@ -57,7 +59,7 @@ class StateExtents {
   const Store* store_;
   std::vector<std::size_t> first_;                    // [arrays] index of the array's first extent
   std::array<std::vector<std::uint64_t>, 2> hashes_;  // [slots][extents of all arrays]
-  std::array<std::vector<std::uint8_t>, 2> known_;    // the same; not bool: neighbours are written by different threads
+  std::array<std::vector<std::uint8_t>, 2> known_;    // the same; not bool, as different threads write neighbours
 };
 
 }  // namespace spillway

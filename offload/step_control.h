@@ -1,6 +1,6 @@
-// The control block of a step: what it was told, what it finds out, and whether it counts. The step's own run writes it; whatever
-// applies the step's gradients reads it, and that may be the run behind: so it lasts until both are complete. The norm and the
-// clip factor are words of the plan besides (Plan::factor_buffer), which moves take to the tier that updates.
+// The control block of a step: its settings, its results, and whether it counts. The step's own run writes it. Operations that
+// apply the step's gradients read it, which may be in the next run, so it lasts until both runs are complete. The norm and the
+// clip factor are also words of the plan (Plan::factor_buffer), which moves take to the tier that updates.
 // Not here: the run that takes a step through its lanes (run_under_way.h).
 #pragma once
 
@@ -15,13 +15,13 @@ namespace spillway {
 
 class StepControl {
  public:
-  // Nothing of the step before that had this place is left.
+  // Begins a step; nothing is left of the earlier step that used this object.
   void begin(const StepSettings& step) {
     settings = step;
     known_factor.reset();
     again();
   }
-  // Of a step that is run once more.
+  // Begins a step that is run once more.
   void again() {
     loss = loss_sum = grad_norm = 0;
     clip_factor = 1;
@@ -36,16 +36,16 @@ class StepControl {
     if (why_stopped_.empty()) why_stopped_ = std::move(why);
     is_stopped_.store(true, std::memory_order_release);
   }
-  // For lanes that are still at it: its updates are not to be applied.
+  // For lanes that are still running it: true when its updates must not be applied.
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
-  // Once its run is complete; empty: it counts.
+  // To be called once its run is complete; empty: the step counts.
   const std::string& why_stopped() const { return why_stopped_; }
 
   StepSettings settings;
-  std::optional<double> known_factor;  // by which its gradients are scaled, where it is run again since it was found too late
+  std::optional<double> known_factor;  // clip factor of a step that is run again because the factor was found too late
   double loss = 0, loss_sum = 0, grad_norm = 0;
-  double clip_factor = 1;  // by which its gradients are to be scaled; updates on the host take it from Plan::factor_buffer
-  std::atomic<bool> updates_began{false};  // in its own run
+  double clip_factor = 1;  // factor that scales its gradients; updates on the host take it from Plan::factor_buffer
+  std::atomic<bool> updates_began{false};  // true: an update has begun in its own run
 
  private:
   std::mutex mutex_;

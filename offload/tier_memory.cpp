@@ -13,9 +13,9 @@ TierMemory::TierMemory(const Plan& plan, Runtime& runtime, const ThreadPool& poo
     const Allocation& made = memory_[tier].emplace(runtime.allocate(tier, plan.peak[tier], std::string(name_of(tier))));
     view_[tier] = tier == Tier::device ? runtime.device_pointer(made.data()) : made.data();
     beside_nvme_ = tier;
-    if (runtime.host_sees_device()) prefault(pool, view_[tier], made.bytes());  // else the runtime has done it where it must
+    if (runtime.host_sees_device()) prefault(pool, view_[tier], made.bytes());  // else the runtime has done so where needed
   }
-  if (runtime.host_sees_device()) return;  // its pages are zeros
+  if (runtime.host_sees_device()) return;  // its pages are zeros already
   for (const Buffer& buffer : plan.resident) {
     if (buffer.tier == Tier::device) runtime.clear(handle(Tier::device, buffer.offset), buffer.bytes * buffer.slots);
   }

@@ -10,14 +10,14 @@ namespace {
 
 std::size_t pieces_of(Bytes bytes, Bytes piece) { return static_cast<std::size_t>((bytes + piece - 1) / piece); }
 
-// An extent is whole pieces, or one that is shorter, or all of its array.
+// Bytes of a piece. An extent is whole pieces, or one shorter piece, or all of its array.
 Bytes piece_of(Bytes extent) { return std::min(extent, kHashedPieceBytes); }
 
 }  // namespace
 
 UpdateHashes::UpdateHashes(StateExtents& extents, const Plan& plan, std::int64_t interval)
     : extents_(extents), plan_(plan), interval_(interval) {
-  // No piece goes over from one thread's elements to those of another.
+  // No piece crosses from one thread's elements to another's.
   static_assert(kAdamWChunk * 2 % kHashedPieceBytes == 0 && kHashedPieceBytes % kExtentAlignment == 0);
   std::size_t most = 0;
   for (const Op& op : plan.step.ops) {

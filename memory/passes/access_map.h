@@ -1,4 +1,4 @@
-// Which operations touched which bytes last: the book that waits are derived from and checked against.
+// A record of the operations that touched each byte last. Waits are derived from it and checked against it.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace spillway {
 
-// The last operations that touched a range of bytes. Lanes run in order, so of each lane the latest reader stands for all.
+// The last operations that touched a range of bytes. Lanes run in order, so the latest reader of each lane stands for all of its
+// readers.
 struct Touched {
   Bytes end = 0;
   int writer = -1;
@@ -26,7 +27,7 @@ class AccessMap {
   void access(Bytes begin, Bytes end, bool writes, int op, Lane lane, Conflict&& conflict) {
     if (begin >= end) return;
     auto at = ranges_.lower_bound(begin);
-    // Most accesses are of what was accessed before, as a whole.
+    // Fast path: most accesses are of exactly one range that was accessed before.
     if (at != ranges_.end() && at->first == begin && at->second.end == end) {
       touch(at->second, writes, op, lane, conflict);
       return;
@@ -79,7 +80,7 @@ class AccessMap {
     range->second.end = at;
     ranges_.emplace_hint(after, at, upper);
   }
-  // A written range is one again: without this the map would only ever grow.
+  // Makes a written range one entry again: without this the map would only ever grow.
   void merge(Bytes begin, Bytes end, int op) {
     auto first = ranges_.find(begin);
     first->second.end = end;
@@ -90,7 +91,8 @@ class AccessMap {
   std::map<Bytes, Touched> ranges_;
 };
 
-// All bytes of a plan. What is resident shares its bytes with nothing: it has a small map of its own, where the look-up is short.
+// Access maps of all bytes of a plan. A resident buffer shares its bytes with nothing, so it has a small map of its own, where
+// look-ups are short.
 class AccessBook {
  public:
   AccessBook(const Plan& plan, const Program& program) : plan_(plan), program_(program), maps_(plan.resident.size()) {}
@@ -101,7 +103,7 @@ class AccessBook {
     const bool resident = operand.buffer < static_cast<int>(plan_.resident.size());
     const Buffer& buffer = buffer_of(plan_, program_, operand.buffer);
     AccessMap& map = resident ? maps_[static_cast<std::size_t>(operand.buffer)] : others_[buffer.tier];
-    // Two slots count as one: what is read from the one is older than what is written to the other.
+    // Both slots of a buffer count as one: the bytes read from one slot are older than those written to the other.
     const Bytes begin = buffer.offset + operand.begin;
     map.access(begin, begin + operand.bytes, operand.access != Access::read, op, lane, conflict);
   }
@@ -109,7 +111,7 @@ class AccessBook {
  private:
   const Plan& plan_;
   const Program& program_;
-  std::vector<AccessMap> maps_;  // of each resident buffer
+  std::vector<AccessMap> maps_;  // [resident buffers]
   By<Tier, AccessMap> others_;
 };
 

@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Of what a tier has at its fullest, what it may have elsewhere.
+// Early reads may fill a tier to at most 15/16 of its peak.
 constexpr Bytes kRoomOf = 16, kRoom = 15;
 
 class EarlyReads {
@@ -21,7 +21,7 @@ class EarlyReads {
     if (std::ranges::none_of(reads, [&](const Residency* read) { return may_move(*read); })) return;
     std::vector<Bytes> held = held_on(tier);
     const Bytes room = std::ranges::max(held) / kRoomOf * kRoom;
-    int before = 0;  // none is read ahead of what is wanted before it: a block's weight stays before the pieces of its state
+    int before = 0;  // no read passes one that is wanted before it: a block's weight stays before the pieces of its state
     for (Residency* const read : reads) {
       if (may_move(*read)) {
         const Bytes bytes = bytes_of(*read);
@@ -38,7 +38,7 @@ class EarlyReads {
   const Object& object_of(const Residency& residency) const { return list_.objects[static_cast<std::size_t>(residency.object)]; }
   Bytes bytes_of(const Residency& residency) const { return round_up(object_of(residency).bytes, kExtentAlignment); }
 
-  // At each task, but for what rests there for all of the run.
+  // [tasks + 1] bytes held on the tier at each task, without those that rest there for all of the run.
   std::vector<Bytes> held_on(Tier tier) const {
     std::vector<Bytes> held(list_.tasks.size() + 1, 0);
     for (const Residency& residency : residencies_.all()) {
@@ -55,7 +55,7 @@ class EarlyReads {
     return held;
   }
 
-  // What comes from its home, in the order in which it is wanted.
+  // Residencies on the tier that are fetched straight from their home, in the order in which they are wanted.
   std::vector<Residency*> reads_to(Tier tier) {
     std::vector<Residency*> reads;
     for (Residency& residency : residencies_.all()) {

@@ -1,7 +1,7 @@
-// Reads what updates want early, into room that the program leaves: as activations go, towards the end of a backward, there is
-// room for state whose update nothing is computed behind. Within one run's program: what is
-// read for updates that wait for the next run is in that run's.
-// Not here: how far ahead all is read at least (reach.h).
+// Moves reads for updates ahead, into room that the program leaves: towards the end of a backward, as activations go, there is
+// room for state whose update has no compute behind it to hide in. Reads stay within one run's program: those for updates that
+// wait for the next run are in that run's.
+// Not here: how far ahead everything is read at least (reach.h).
 #pragma once
 
 #include "memory/passes/residency.h"
@@ -9,9 +9,9 @@
 
 namespace spillway {
 
-// Moves the fetches from homes of what compute does not touch ahead, past tasks at which their tier has, with them, no more than
-// most of what it has at its fullest: the rest is lost between buffers. None comes ahead of what is wanted before it: its lane
-// brings one after the other.
+// Moves fetches from their homes ahead, of objects that compute does not touch. A fetch passes a task where its tier then holds
+// at most 15/16 of its peak: the rest is lost between buffers. No fetch passes one that is wanted before it: their lane brings
+// one after the other.
 void read_early(const TaskList& list, Chain chain, Residencies& residencies);
 
 }  // namespace spillway

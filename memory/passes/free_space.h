@@ -1,4 +1,4 @@
-// The bytes of an address space above a base that nobody has: gaps between what is taken, and everything above the highest.
+// The free bytes of an address space above a base: gaps between buffers, and everything above the highest one.
 // Not here: who takes what, when and where (packing.h).
 #pragma once
 
@@ -15,7 +15,8 @@ class FreeSpace {
  public:
   explicit FreeSpace(Bytes base) : end_(base) {}
 
-  // In the lowest gap that holds it, or above all. `clear_from(offset)`: the lowest place from there on that it may have.
+  // Takes `bytes` in the lowest gap that holds them, or above all buffers, and returns their offset. `clear_from(offset)`: the
+  // lowest allowed offset from there on.
   template <typename ClearFrom>
   Bytes take(Bytes bytes, const ClearFrom& clear_from) {
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
@@ -30,7 +31,7 @@ class FreeSpace {
     return offset;
   }
 
-  // Bytes that are free.
+  // Takes bytes at an offset, where they must be free.
   void take_at(Bytes offset, Bytes bytes) {
     if (offset >= end_) return raise(offset, bytes);
     const auto gap = std::lower_bound(gaps_.begin(), gaps_.end(), offset, [](const Gap& g, Bytes at) { return g.end() <= at; });
@@ -58,7 +59,7 @@ class FreeSpace {
     }
   }
 
-  Bytes end() const { return end_; }  // of the highest that is alive
+  Bytes end() const { return end_; }  // end of the highest buffer that is alive
 
  private:
   struct Gap {
@@ -83,7 +84,7 @@ class FreeSpace {
     end_ = offset + bytes;
   }
 
-  std::vector<Gap> gaps_;  // by offset; no two touch. There are as many as live buffers at most: few.
+  std::vector<Gap> gaps_;  // sorted by offset; no two touch. At most as many as live buffers: few.
   Bytes end_;
 };
 

@@ -1,4 +1,4 @@
-// Lists of whole numbers, one for each of so many keys, in one array.
+// Lists of whole numbers, one list for each key, in one array.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace spillway {
 
-// What is added to a key keeps the order of adding.
+// Items of a key keep the order in which they were added.
 class Grouped {
  public:
   // `for_each(add)` calls add(key, item) for every item, and does the same each time that it is called.

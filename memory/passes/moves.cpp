@@ -12,10 +12,10 @@
 namespace spillway {
 namespace {
 
-constexpr int kShortOfAll = 8;  // what lives for a longer part of a step lasts long
+constexpr int kShortOfAll = 8;  // a buffer lasts long when it lives for more than 1/8 of a step's phases
 
-// A plan of a large model has some hundred thousand operations, and a search makes many plans: what there is one of for each
-// object, use or move lies in arrays, and names are not made here.
+// Builds the program. A plan of a large model has some hundred thousand operations, and a search makes many plans: so whatever
+// exists once for each object, use or move lies in arrays, and no names are put together here.
 class Issue {
  public:
   Issue(const Plan& plan, const TaskList& list, const Residencies& residencies)
@@ -35,7 +35,7 @@ class Issue {
     const std::size_t tasks = list_.tasks.size();
     Grouped fetches = by_task([](const Residency& of) { return of.is_fetched() ? of.fetch_at : -1; });
     Grouped saves = by_task([](const Residency& of) { return of.is_saved() ? of.last_change : -1; });
-    std::vector<int> last_op_of;  // a task: the last of the operations that are issued with it
+    std::vector<int> last_op_of;  // [tasks] the last of the operations that are issued with the task
     last_op_of.reserve(tasks);
     program_.room = std::make_unique<std::pmr::monotonic_buffer_resource>((tasks + all_.size()) * 3 * sizeof(Operand));
     program_.ops.reserve(tasks + all_.size());
@@ -82,7 +82,7 @@ class Issue {
     touched.last_op = std::max(touched.last_op, op);
   }
 
-  // Buffer::apart.
+  // True when the residency's buffer is to be Buffer::apart.
   bool is_apart(const Residency& residency) const {
     if (residency.tier != Tier::device) return false;
     const auto phase_of = [&](const Moment& moment) { return list_.tasks[static_cast<std::size_t>(moment.task)].phase; };
@@ -103,7 +103,7 @@ class Issue {
     return index;
   }
 
-  // The residency that has the object on the tier at this moment; time only goes on.
+  // The residency that has the object on the tier at this moment, or -1. Calls come in the order of time.
   int serving(int object, Tier tier, const Moment& now) {
     int& first = serving_[static_cast<std::size_t>(object)];
     const int end = residencies_.end_of(object);
@@ -122,27 +122,27 @@ class Issue {
     if (tier == object.home && object.home_buffer >= 0) return {object.home_buffer, object.home_begin};
     if (const int held = serving(object_index, tier, now); held >= 0) return {buffer_of_residency(held), 0};
     SPILLWAY_CHECK(tier == object.home, "{} is not on the {} tier at task {}", object.name.text(), name_of(tier), now.task);
-    int& home = home_of_[static_cast<std::size_t>(object_index)];  // where it is spilled to
+    int& home = home_of_[static_cast<std::size_t>(object_index)];  // the buffer that it is spilled to
     if (home < 0) home = add_buffer(object.name, object.category, object.home, object.bytes);
     return {home, 0};
   }
 
   // --- operations ---
 
-  // With room in the program for what it will touch and wait for.
+  // An operation whose operands and waits will lie in the program's room.
   Op with_room(const OpHead& head) const { return {head, Operands(program_.room.get()), Waits(program_.room.get())}; }
 
   Tier next_of(const Residency& residency) const {
     return next_towards(choices_.chain, residency.tier, list_.objects[static_cast<std::size_t>(residency.object)].home);
   }
 
-  // Adds an object's move to `op`, the operation about to be issued: from where it is to where it goes.
+  // Adds the move of a residency's object to `op`, the operation about to be issued.
   void add_move(Op& op, int residency, bool fetches, const Moment& now) {
     const Object& object = object_of(residency);
     const int index = at(residency).object;
     const Tier next = next_of(at(residency));
     const Version version = !fetches || changed_[static_cast<std::size_t>(index)] ? Version::after : Version::before;
-    // Places before touches: a buffer is made with its first.
+    // Both places are found before they are touched, as touch() needs the buffers, which place_of() makes.
     const Place far = place_of(index, next, now);
     const Place here{buffer_of_residency(residency), 0};
     const auto operand = [&](const Place& place, Access access) {
@@ -161,7 +161,7 @@ class Issue {
     touch(here.buffer);
   }
 
-  // The arrays of one chunk of optimizer state move as one operation: what wants one of them wants them all.
+  // True when two moves become one operation: the arrays of one chunk of optimizer state, which are always wanted together.
   bool move_together(int a, int b) const {
     const Object &x = object_of(a), &y = object_of(b);
     const Residency &p = at(a), &q = at(b);
@@ -191,7 +191,7 @@ class Issue {
 
   int links_to_home(int residency) const { return links_between(choices_.chain, at(residency).tier, object_of(residency).home); }
 
-  // In the order in which they are wanted; what comes from farther away first.
+  // Issues the fetches before a task, objects with fewer links to their home first, then in the order in which they are wanted.
   void issue_fetches(int task, std::span<int> fetches) {
     sort_stably(fetches.begin(), fetches.end(), [&](int a, int b) {
       const Residency &p = at(a), &q = at(b);
@@ -221,7 +221,7 @@ class Issue {
         operand.buffer = place.buffer;
         operand.begin = place.begin + wanted.begin;
         operand.bytes = wanted.bytes;
-      } else if (wanted.bytes > 0) {  // scratch for this task alone
+      } else if (wanted.bytes > 0) {  // scratch space for this task alone
         operand.buffer = add_buffer({"workspace"}, Category::activations, wanted.at, wanted.bytes);
         operand.bytes = wanted.bytes;
       }
@@ -237,10 +237,10 @@ class Issue {
   const std::vector<Residency>& all_;
   const int resident_count_;
   Program program_;
-  std::vector<int> buffer_of_;  // a residency
-  std::vector<int> home_of_;    // an object: where it is spilled to; -1: nowhere yet
-  std::vector<int> serving_;    // an object: the first of its residencies that is not over
-  std::vector<char> changed_;   // an object: a save of its state has reached its home
+  std::vector<int> buffer_of_;  // [residencies] -1: none yet
+  std::vector<int> home_of_;    // [objects] the buffer that the object is spilled to; -1: none yet
+  std::vector<int> serving_;    // [objects] the first of the object's residencies that is not over
+  std::vector<char> changed_;   // [objects] 1: a save of the object's state has reached its home
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The pass from tasks and where their objects are to a program: its operations in issue order, and its buffers with lifetimes.
-// What an object's residencies fetch and save becomes operations on the lanes of the links that it crosses.
+// The pass that turns tasks and the residencies of their objects into a program: operations in issue order, and buffers with
+// lifetimes. Fetches and saves of residencies become moves, operations on the lanes of the links that the objects cross.
 // Not here: when objects are where (residency.h), offsets (packing.h), waits (waits.h).
 #pragma once
 

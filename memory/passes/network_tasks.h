@@ -1,4 +1,4 @@
-// Collectives of a step: sharded weights are gathered before their use, gradients reduced once they are complete.
+// The collectives of a step: sharded weights are gathered before their use, gradients are reduced once they are complete.
 // Not here: shards (sharding.h), who talks to whom.
 #pragma once
 
@@ -13,17 +13,18 @@ class NetworkTasks {
   // `to` must outlive this.
   explicit NetworkTasks(TaskWriter& to) : to_(to), gathered_(to.graph.blocks.size()) {}
 
-  // What units take of a block: the weight as it rests, or as it was last gathered.
+  // The object that units read a block's weight from: the weight as it rests, or as it was last gathered.
   int whole_weight(int block) const;
-  // Where weights are sharded, those of a unit are gathered beside the unit before it, if anything is read ahead. A block whose
-  // last use is no farther back is still there. `direction`: 1 forward, -1 backward.
+  // Gathers sharded weights for a unit and, if anything is read ahead, those for the next unit beside it. A block that a unit
+  // used so recently is still there and is not gathered again. `direction`: 1 forward, -1 backward.
   void gather_ahead(int unit, int direction);
-  // How many units ahead that is: 0, too, where weights are whole.
+  // Units ahead for which weights are gathered: 0 or 1; also 0 where weights are whole.
   int units_ahead() const { return sharding().shards_weights() && to_.choices.ahead > 0 ? 1 : 0; }
-  // Where the optimizer's state is sharded and weights are whole, each rank has updated its part of them.
+  // Gathers a block's weight behind its update, where optimizer state is sharded and weights are whole: each rank has updated its
+  // part of the weight.
   void gather_updated(int block, TurnSet when, int phase);
   void reduce_gradient(int block);
-  // Of words that every rank has a sum of its own of.
+  // Sums control words over ranks, each of which has a sum of its own.
   void reduce_control(int resident, Bytes bytes);
 
  private:
@@ -33,9 +34,9 @@ class NetworkTasks {
   TaskWriter& to_;
   struct Gathered {
     int object = -1;
-    int phase = 0;  // of the last use that it is there for
+    int phase = 0;  // phase of the last use that it was gathered or kept for
   };
-  std::vector<Gathered> gathered_;  // a block whose weights are sharded
+  std::vector<Gathered> gathered_;  // [blocks] where weights are sharded
 };
 
 }  // namespace spillway

@@ -15,13 +15,13 @@
 namespace spillway {
 namespace {
 
-// Shares of what is alive at once: what another packing has to save, and what is large.
+// Shares of the most bytes that are alive at once: a second packing must save 1/16 of them, and a buffer of 1/20 is large.
 constexpr Bytes kSavedOf = 16, kLargeOf = 20;
 
 Bytes span_of(const Buffer& buffer) { return buffer.bytes * buffer.slots; }
 
-// The buffers that a program touches, by their first use and by their last. Both are operations of the program: sorting takes a
-// look at each buffer and each operation.
+// The buffers that a program touches, sorted by their first use and by their last. Both uses are operations of the program, so
+// the sort is linear in buffers and operations.
 class Uses {
  public:
   explicit Uses(const Program& program) {
@@ -30,8 +30,8 @@ class Uses {
       if (program.buffers[i].first_op >= 0) touched.push_back(i);
     }
     by_end_ = sorted(touched, program.ops.size(), [&](int i) { return program.buffers[i].last_op; });
-    // Of buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it; of those that
-    // also end together, which are few, the largest, as the others find room more easily.
+    // Among buffers that begin together the longest-lived goes first, so that the short-lived end up on top of it; among those
+    // that also end together, which are few, the largest goes first, as the others find room more easily.
     const int last = static_cast<int>(program.ops.size()) - 1;
     by_begin_ = sorted(touched, program.ops.size(), [&](int i) { return last - program.buffers[i].last_op; });
     by_begin_ = sorted(by_begin_, program.ops.size(), [&](int i) { return program.buffers[i].first_op; });
@@ -50,7 +50,7 @@ class Uses {
   const std::vector<int>& by_end() const { return by_end_; }
 
  private:
-  // By key_of(item), which is below `keys`; items of one key keep their order.
+  // The items sorted by key_of(item), which is below `keys`; items of one key keep their order.
   template <typename KeyOf>
   static std::vector<int> sorted(const std::vector<int>& items, std::size_t keys, const KeyOf& key_of) {
     std::vector<int> next(keys + 1, 0), result(items.size());
@@ -63,9 +63,9 @@ class Uses {
   std::vector<int> by_begin_, by_end_;
 };
 
-// Buffers that have their places before the others do: what is large finds no gap between small ones. The largest first, each at
-// the lowest place from `base` on that is free as long as it lives (Pisarchyk and Lee 2020, "Efficient Memory Management for
-// Deep Neural Net Inference": greedy by size).
+// Large buffers, which get their places before the others, as a large buffer finds no gap between small ones. They are placed
+// from the largest to the smallest, each at the lowest offset from `base` on that is free as long as it lives (Pisarchyk and Lee
+// 2020, "Efficient Memory Management for Deep Neural Net Inference": greedy by size).
 class LargeBuffers {
  public:
   struct Placed {
@@ -86,11 +86,11 @@ class LargeBuffers {
     sort_stably(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) { return a.first_op < b.first_op; });
   }
 
-  // The next one, if it begins by then; for every operation in turn.
+  // The next large buffer, if it begins by operation `op`; else null. To be called for every operation in turn.
   const Placed* begin_next(int op) {
     return begun_ < placed_.size() && placed_[begun_].first_op <= op ? &placed_[begun_++] : nullptr;
   }
-  // The lowest place from `offset` on for what lives until `last_op`: none of those that have not begun comes there before.
+  // The lowest offset from `offset` on for a buffer that lives until `last_op`: no large buffer that begins by then lies there.
   Bytes clear_from(Bytes offset, Bytes bytes, int last_op) const {
     for (bool moved = true; moved;) {
       moved = false;
@@ -104,7 +104,7 @@ class LargeBuffers {
   }
 
  private:
-  static constexpr int kStretches = 64;  // of a program
+  static constexpr int kStretches = 64;  // parts that a program is cut into
 
   void place(Placed& buffer) {
     const auto stretches =
@@ -125,18 +125,18 @@ class LargeBuffers {
     for (std::vector<Placed>& stretch : stretches) stretch.push_back(buffer);
   }
 
-  std::vector<Placed> placed_;             // by their first use
-  std::vector<std::vector<Placed>> near_;  // by stretches that they are alive in
-  int stretch_ = 1;                        // operations of one
+  std::vector<Placed> placed_;             // sorted by their first use
+  std::vector<std::vector<Placed>> near_;  // [stretches] those that are alive in the stretch
+  int stretch_ = 1;                        // operations of a stretch
   std::size_t begun_ = 0;
 };
 
-// The buffers of one program on one tier, placed operation by operation: each, where its first use begins, in the lowest gap
-// between those alive that holds it, and that no large one comes to; those apart counted from the top down and the others from
-// `base` up. The two grow towards each other, and what one leaves is the other's.
+// Places the buffers of one program on one tier, operation by operation. At its first use each buffer gets the lowest gap between
+// live ones that holds it and that no large buffer will need. Buffers that are apart grow from the top down, the others from
+// `base` up, towards each other, so that either side may use the room that the other leaves.
 class Placing {
  public:
-  // `uses`: of the program; both must outlive this.
+  // `uses` are those of `program`; both must outlive this.
   Placing(const Program& program, const Uses& uses, Tier tier, Bytes base, LargeBuffers large = {})
       : program_(program),
         uses_(uses),
@@ -152,7 +152,7 @@ class Placing {
     }
   }
 
-  Bytes end() const { return end_; }  // of the highest
+  Bytes end() const { return end_; }  // end of the highest buffer
   Bytes most_alive() const { return most_alive_; }
   void give_offsets(Program& program) const {
     for (int index = 0; index < std::ssize(offsets_); ++index) {
@@ -197,13 +197,13 @@ class Placing {
   const Tier tier_;
   FreeSpace below_, above_{0};
   LargeBuffers large_;
-  std::vector<Bytes> offsets_;  // -1: not on the tier, or never used; of those apart, from the top
+  std::vector<Bytes> offsets_;  // [buffers] -1: not on the tier, or never used; of buffers apart: counted from the top
   Bytes end_, alive_ = 0, most_alive_ = 0;
-  std::size_t ended_ = 0, begun_ = 0;  // in the lists of uses
+  std::size_t ended_ = 0, begun_ = 0;  // indices into the two lists of uses_
 };
 
-// Returns the end of the highest. What comes in the order of time finds its place soon and mostly well, and hardly waits for
-// whoever had it before; with the large ones first it waits longer, so that this must save something.
+// Returns the end of the highest buffer. Placing in the order of time is fast and mostly good, and a buffer hardly waits for the
+// bytes' previous user. With large buffers placed first it waits longer, so that packing is taken only where it saves enough.
 Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
   std::optional<Placing> placing(std::in_place, program, uses, tier, base);
   const Bytes end = placing->end(), alive = placing->most_alive(), saved = alive / kSavedOf;
@@ -215,7 +215,7 @@ Bytes pack_program(Program& program, const Uses& uses, Tier tier, Bytes base) {
   return placing->end();
 }
 
-// What the bytes of the peak are, at the operation where the most bytes are alive.
+// The bytes of each category at the operation where the most bytes are alive.
 By<Category, Bytes> categories_at_peak(const Plan& plan, Tier tier) {
   By<Category, Bytes> bytes;
   for (const Buffer& buffer : plan.resident) {

@@ -11,13 +11,14 @@ namespace {
 
 constexpr int kUnitsAhead = 2;
 constexpr Bytes kBehind = 2;
-constexpr Bytes kOwn = 2;  // a lane that writes an object reads at the same time, and others stand before it
+constexpr Bytes kOwn = 2;  // while an object is written others are read, and writes of others stand before it
 
-// What each task takes, or leaves: an object counts once in a phase of compute, one of a strip with each task.
+// [tasks] bytes that each task takes (not_by: write) or leaves (not_by: read). An object counts once in a phase of compute, but
+// an object of a strip counts with each task.
 std::vector<Bytes> bytes_of_tasks(const TaskList& list, Access not_by) {
   std::vector<Bytes> found;
   found.reserve(list.tasks.size());
-  std::vector<int> counted(list.objects.size(), -1);  // an object: the phase, or the task
+  std::vector<int> counted(list.objects.size(), -1);  // [objects] the phase, or the task, that counted it last
   for (const Task& task : list.tasks) {
     Bytes bytes = 0;
     for (const TaskOperand& operand : list.operands_of(task)) {
@@ -33,7 +34,7 @@ std::vector<Bytes> bytes_of_tasks(const TaskList& list, Access not_by) {
   return found;
 }
 
-// A task: the first one from which on no more than `most` is taken before it. With 0 that is the task itself.
+// [tasks] the first task from which on at most `most` bytes are taken before this one. With 0: the task itself.
 std::vector<int> firsts_within(const std::vector<Bytes>& taken, Bytes most) {
   std::vector<int> firsts;
   firsts.reserve(taken.size());
@@ -48,7 +49,8 @@ std::vector<int> firsts_within(const std::vector<Bytes>& taken, Bytes most) {
 
 bool computes(const Task& task) { return task.op.lane == Lane::compute && task.op.kind != OpKind::update; }
 
-// Where the last of something began, the newest first: that one, and those before it that compute is fetched for ahead of.
+// The tasks at which the latest strips (or units) began, newest first: the current one, and those before it during which its
+// objects may be fetched.
 using Begins = std::array<int, 1 + kUnitsAhead>;
 void add(Begins& begins, int task) {
   std::shift_right(begins.begin(), begins.end(), 1);

@@ -15,23 +15,23 @@ struct Use {
   Moment when;
   Access access = Access::read;
   TurnSet in = kEveryTurn;
-  TurnSet wants = kAlways;  // of these, those in which it takes what is there
+  TurnSet wants = kAlways;  // the turns of `in` in which the use takes the object's contents
 };
 
-// The residencies of one object after the other.
+// Finds the residencies of one object after the other.
 class Finder {
  public:
   Finder(const TaskList& list, const Choices& choices, std::vector<Residency>& found)
       : list_(list), choices_(choices), reach_(reach_of(list, choices.ahead)), found_(found) {}
 
-  // `tasks` are those that use it, in order.
+  // Adds the residencies of `object`. `tasks`: those that use it, in order.
   void add(int object, std::span<const int> tasks) {
     begin(object);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (i == 0 || tasks[i] != tasks[i - 1]) add_use(tasks[i]);
     }
     const std::size_t first = found_.size();
-    // From the far ends of the chain towards the home: what a tier fetches and saves are uses of the next.
+    // From the far ends of the chain towards the home, as the fetches and saves of a tier are uses of the next tier.
     const std::span<const Tier> tiers = tiers_of(choices_.chain);
     for (int links = static_cast<int>(tiers.size()) - 1; links >= 0; --links) {
       for (const Tier tier : tiers) {
@@ -59,7 +59,7 @@ class Finder {
     first_write_ = {};
   }
 
-  // A task may take an object twice.
+  // Adds the use of the object by a task, which may take it twice.
   void add_use(int index) {
     const Task& task = list_.tasks[static_cast<std::size_t>(index)];
     Use use{.when = {.task = index}, .in = task.op.when, .wants = 0};
@@ -68,7 +68,7 @@ class Finder {
     for (const TaskOperand& operand : list_.operands_of(task)) {
       if (operand.object != index_) continue;
       use.access = is_first || use.access == operand.access ? operand.access : Access::update;
-      // What the task itself writes first it does not take.
+      // A task does not take contents that it has written first itself.
       if (operand.access != Access::write && (is_first || use.wants != 0)) use.wants |= use.in & operand.wants;
       tier = operand.at;
       is_first = false;
@@ -97,12 +97,12 @@ class Finder {
       residency.used_in |= use.in;
       if (use.access == Access::read) continue;
       residency.last_change = use.when.task;
-      residency.saved_in |= use.in;  // where anybody wants it: place_moves() says
+      residency.saved_in |= use.in;  // place_moves() takes away what nobody wants later
     }
-    int ready_after = -1;  // the task with which all is at the next tier that a fetch may want
+    int ready_after = -1;  // the task behind which the next tier has all contents that a fetch may want
     for (std::size_t i = first; i < found_.size(); ++i) {
       Residency& residency = found_[i];
-      // A user that is not compute runs late: its buffer must not make the next units wait.
+      // A user on another lane than compute runs late: its buffer must not make the next units wait.
       residency.free_after = is_compute(residency.last) ? residency.last.task : reach_.behind(residency.last.task, 0);
       if (is_home) {
         residency.saved_in = 0;
@@ -128,7 +128,7 @@ class Finder {
 
   int ahead_of(int task) const { return of_micro_batch_ ? reach_.ahead[task] : reach_.unit[task]; }
 
-  // A use that would be fetched for before the last one is over is served by the same buffer.
+  // True when the residency's buffer serves the use, too: when a fetch for the use would be issued before the last use is over.
   bool joins(const Residency& residency, const Use& use) const {
     const int task = use.when.task, last = residency.last.task;
     const auto phase = [&](int index) { return list_.tasks[static_cast<std::size_t>(index)].phase; };
@@ -136,7 +136,7 @@ class Finder {
     return near && !is_cut(residency, use);
   }
 
-  // Uses of tiers farther from the home come to a tier as moves; those of others do not.
+  // True when uses on tier `by` do not come to `tier` as moves; uses on tiers farther from the home do.
   bool is_unseen(Tier by, Tier tier) const {
     if (by == tier) return false;
     const int depth = depth_of(choices_.chain, tier), home = depth_of(choices_.chain, object_->home),
@@ -162,8 +162,8 @@ class Finder {
       residency.free_after = std::max(residency.free_after, reach_.behind(residency.last_change, object_->bytes));
   }
 
-  // What moves to and from the residencies of a tier are uses of the next towards the home. There they only count where the
-  // object has no place of its own for all of the run, and tasks use it.
+  // Adds the fetches and saves of a tier's residencies as uses on the next tier towards the home. At the home they count only
+  // where the object has no place of its own for all of the run, and tasks use it there.
   void use_next(Tier tier, std::span<const Residency> residencies) {
     const Tier next = next_towards(choices_.chain, tier, object_->home);
     std::vector<Use>& uses = uses_[next];
@@ -183,16 +183,16 @@ class Finder {
   const Reach reach_;
   std::vector<Residency>& found_;
 
-  // Of the object that is looked at.
+  // The object that is looked at.
   int index_ = -1;
   const Object* object_ = nullptr;
   bool of_micro_batch_ = false;
   By<Tier, std::vector<Use>> uses_;
   std::vector<TaskUse> by_tasks_;
   int tiers_used_ = 0;
-  bool takes_contents_ = false;  // the residency that was begun last: what it does not write comes from elsewhere
+  bool takes_contents_ = false;  // of the residency begun last: contents that it does not write come from another tier
   Moment first_write_;
-  std::vector<Use> unseen_;  // of the tier that is looked at
+  std::vector<Use> unseen_;  // uses on other tiers that do not come to the tier that is looked at
 };
 
 }  // namespace
@@ -204,7 +204,7 @@ Residencies::Residencies(const TaskList& list, const Choices& choices) : compute
       if (operand.object >= 0) computed_with_[static_cast<std::size_t>(operand.object)] = 1;
     }
   }
-  // What rests where all its tasks want it needs no other place.
+  // An object needs no residency when it has a resident buffer and all its tasks want it at its home.
   std::vector<char> is_held(list.objects.size(), 0);
   for (const TaskOperand& operand : list.operands) {
     if (operand.object < 0) continue;
@@ -218,7 +218,7 @@ Residencies::Residencies(const TaskList& list, const Choices& choices) : compute
       }
     }
   });
-  all_.reserve(2 * list.objects.size());  // few have more, and to grow takes as much again
+  all_.reserve(2 * list.objects.size());  // few have more, and growing would need as much memory again
   first_.reserve(list.objects.size() + 1);
   Finder finder(list, choices, all_);
   for (int object = 0; object < std::ssize(list.objects); ++object) {

@@ -28,7 +28,7 @@ void add_common_buffers(const UnitGraph& graph, Plan& plan) {
     plan.constant_buffer = add_resident(plan, {"constants"}, Category::staging, Tier::device, graph.constant_bytes, 1);
 }
 
-// What is summed from turn to turn: by each of a block's users for itself, but where the waiting gradient is the sum.
+// Adds the gradient sums that live from turn to turn: one for each user of a block, except where the waiting gradient is the sum.
 void add_sums(const UnitGraph& graph, Plan& plan) {
   if (turns_of(plan.choices) == 1) return;
   const bool waits_as_is = plan.choices.form != StateForm::compact && !plan.choices.sharding.shards_gradients();

@@ -6,9 +6,9 @@
 #include "memory/passes/resident_buffers.h"
 #include "memory/passes/task_list.h"
 
-// The compilation goes in passes. First the tasks: everything that computes, in an order that alone fixes the numbers
-// (task_list.h). Then where each object is and when (residency.h), what is read early into the room that leaves (early_reads.h),
-// and the operations that move them there (moves.h).
+// The compilation goes in passes: first the tasks, everything that computes, in an order that alone fixes the numbers
+// (task_list.h); then where each object is and when (residency.h); then early reads into the room that this leaves
+// (early_reads.h); then the operations that move objects there (moves.h).
 
 namespace spillway {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 Program compile(const Plan& plan, const TaskList& list) {
   const Choices& choices = plan.choices;
   Residencies residencies(list, choices);
-  // Where all updates come behind the backward, the next step's forward would wait for the room that they take.
+  // No early reads where all updates come behind the backward: the next step's forward would wait for the room that they take.
   if (choices.ahead > 0 && choices.update != UpdateTime::after) read_early(list, choices.chain, residencies);
   return issue(plan, list, residencies);
 }

@@ -1,4 +1,4 @@
-// Stable sorting of many short lists, most of which are in order: std::stable_sort allocates for each.
+// A stable sort for many short lists that are mostly in order already: std::stable_sort allocates memory for each.
 #pragma once
 
 #include <algorithm>

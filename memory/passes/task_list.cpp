@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-// The tasks of compute, strip after strip through unit after unit, and among them what the others add.
+// Writes the tasks of compute, strip after strip through unit after unit, and has the others add theirs among them.
 class Builder {
  public:
   Builder(const UnitGraph& graph, const Plan& plan, Purpose purpose) : to_(graph, plan, purpose) {}
@@ -49,10 +49,10 @@ class Builder {
  private:
   const Unit& unit_of(int index) const { return to_.graph.units[static_cast<std::size_t>(index)]; }
   bool keeps(int index) const { return keeps_saved(to_.choices, index, to_.purpose == Purpose::evaluation); }
-  // The backward makes the unit's saved values itself, a piece at a time.
+  // True when the unit's backward makes its saved values itself, a piece at a time.
   bool makes_pieces(int index) const { return !keeps(index) && unit_of(index).saved_piece > 0; }
 
-  // Of the state after the step before: with all its updates, and before any of this one's.
+  // Adds the commit of the state as the step before leaves it: behind all updates of that step, before any of this one's.
   void commit() {
     if (!makes_durable(to_.choices)) return;
     Task& task = to_.add(OpKind::commit, Lane::commit);
@@ -76,7 +76,7 @@ class Builder {
 
   void weights(Task& task, const Unit& unit) {
     for (std::size_t place = 0; place < unit.blocks.size(); ++place) {
-      if (unit.looks_up && place == 0 && task.op.kind == OpKind::backward) {  // has no use for them
+      if (unit.looks_up && place == 0 && task.op.kind == OpKind::backward) {  // the backward of a lookup does not read them
         to_.take(task, {.role = Role::weights});
       } else {
         to_.use(task, Role::weights, Access::read, network_.whole_weight(unit.blocks[place]));
@@ -84,7 +84,7 @@ class Builder {
     }
   }
 
-  // The last unit completes the losses of micro-batches; which of them depends on the turn.
+  // Adds the words that the last unit writes the losses of its micro-batches to: all of them, as the turn decides which.
   void losses(Task& task) {
     to_.words(task, Role::losses, Access::write, to_.plan.loss_buffer, 0, to_.choices.micro_batches * kMicroBatchWordsBytes);
   }
@@ -105,7 +105,7 @@ class Builder {
     if (index == to_.units() - 1) losses(task);
   }
 
-  // Saved values that are made again have room for one micro-batch.
+  // The object of a saved value that a backward makes again; it has room for one micro-batch.
   int made_again(int index, int value, const Strip& strip) {
     const auto found = std::ranges::find(made_again_, value, &std::pair<int, int>::first);
     if (found != made_again_.end()) return found->second;
@@ -161,11 +161,11 @@ class Builder {
 
   void forward(int index) {
     ++to_.phase;
-    updates_.issue_due(to_.phase + network_.units_ahead());  // what goes to others is what the update leaves
+    updates_.issue_due(to_.phase + network_.units_ahead());  // ranks gather weights only after their update
     const Unit& unit = unit_of(index);
     if (unit.role == ForwardRole::merged_into_backward) return;
     network_.gather_ahead(index, 1);
-    // What is due with the next unit, which is the next phase.
+    // Pieces that are due with the next unit, which is the next phase.
     const auto quota = updates_.quota(to_.phase + 1, static_cast<int>(to_.strips.size()));
     for (const Strip& strip : to_.strips) {
       forward_task(index, strip);
@@ -197,7 +197,7 @@ class Builder {
     if (!updates_.are_dealt_out()) updates_.issue_all();
   }
 
-  // The loss of the step is known once its last micro-batch has it; no update comes before.
+  // Adds the sum of the step's loss, which is known once its last micro-batch has its own; no update comes before.
   void loss() {
     const int micro_batches = to_.choices.micro_batches;
     network_.reduce_control(to_.plan.loss_buffer, micro_batches * kMicroBatchWordsBytes);
@@ -209,7 +209,7 @@ class Builder {
   TaskWriter to_;
   NetworkTasks network_{to_};
   UpdateTasks updates_{to_, network_};
-  std::vector<std::pair<int, int>> made_again_;  // values of the backward that is being written, and their objects
+  std::vector<std::pair<int, int>> made_again_;  // values that the backward being written makes again, and their objects
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ void TaskObjects::place_waiting_gradient(int block, Object& object) const {
   object.home_buffer = resident;
 }
 
-// The next turn goes on with the sum of this one, but after the last it is used up.
+// Each turn goes on with the sum of the one before; after the last turn the sum is used up.
 void TaskObjects::place_sum(int block, std::size_t use, Object& object) const {
   const std::vector<int>& sums = plan_.blocks[block].sums;
   if (sums.empty() || object.home_buffer >= 0) return;

@@ -22,7 +22,7 @@ TaskWriter::TaskWriter(const UnitGraph& of_graph, const Plan& of_plan, Purpose o
       last_turn(turns_of(choices) > 1 ? kLastTurn : kEveryTurn),
       objects_(graph, plan, purpose, list_.objects),
       gradient_users_(graph.blocks.size()) {
-  // Backward runs units from the last to the first: the first use of a gradient is that of the last unit.
+  // The backward runs units from the last to the first: the first use of a gradient is that of the last unit.
   for (int unit = units() - 1; unit >= 0; --unit) {
     for (const int block : graph.units[unit].gradient_blocks) gradient_users_[block].push_back(unit);
   }

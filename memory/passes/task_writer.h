@@ -1,4 +1,4 @@
-// Writes tasks one after the other, each with its operands. Not here: which tasks (task_list.h says who writes them).
+// Writes tasks one after the other, each with its operands. Not here: which tasks there are (task_list.h says who writes them).
 #pragma once
 
 #include <utility>
@@ -19,9 +19,9 @@ class TaskWriter {
   const Choices& choices;
   const Purpose purpose;
   const std::vector<Strip> strips;  // of a turn
-  // Of what is done once a step, at its end.
+  // The turns of a task that is done once a step, at its end.
   const TurnSet last_turn;
-  int phase = 0;  // of the tasks that follow
+  int phase = 0;  // phase of the tasks added next
 
   int units() const { return static_cast<int>(graph.units.size()); }
   int blocks() const { return static_cast<int>(graph.blocks.size()); }
@@ -30,19 +30,19 @@ class TaskWriter {
   // Units that add to a block's gradient, in the order of the backward.
   const std::vector<int>& gradient_users(int block) const { return gradient_users_[static_cast<std::size_t>(block)]; }
 
-  // The task is there to be filled in until the next is added, and so for all that takes one.
+  // Adds a task. The reference may be filled in, and given operands, until the next task is added.
   Task& add(OpKind kind, Lane lane, Tier at = Tier::device);
   TaskOperand& take(Task& task, const TaskOperand& operand);
   TaskOperand& use(Task& task, Role role, Access access, int object, Bytes begin, Bytes bytes);
   TaskOperand& use(Task& task, Role role, Access access, int object);
   void scratch(Task& task, Bytes bytes) { take(task, {.role = Role::workspace, .access = Access::write, .bytes = bytes}); }
-  // All or some bytes of a resident buffer, where it rests.
+  // Adds all or some bytes of a resident buffer as an operand, on the tier where it rests.
   TaskOperand& at_rest(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes);
   TaskOperand& at_rest(Task& task, Role role, Access access, int buffer);
-  // The same of words on the device, for a task that runs elsewhere, too.
+  // Adds control words, which rest on the device, as an operand on the tier where the task runs.
   TaskOperand& words(Task& task, Role role, Access access, int buffer, Bytes begin, Bytes bytes);
 
-  // Without the room that grew for more: of a large model that is tens of megabytes.
+  // Gives the list away, without its spare capacity, which is tens of megabytes for a large model.
   TaskList take_list() {
     list_.tasks.shrink_to_fit(), list_.operands.shrink_to_fit(), list_.objects.shrink_to_fit();
     return std::move(list_);

@@ -124,7 +124,7 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   if (piece.end == block_elements) network_.gather_updated(piece.block, piece.when, piece.due);
 }
 
-// Gradients are applied after the loss is known; whether they are, the step's control block says. The factor is read.
+// Makes an update wait for the loss and read the factor. The step's control block says whether gradients are applied at all.
 void UpdateTasks::read_verdict(Task& task) {
   to_.words(task, Role::loss, Access::read, to_.plan.loss_buffer, to_.choices.micro_batches * kMicroBatchWordsBytes,
             sizeof(double));

@@ -1,5 +1,5 @@
-// The optimizer's tasks of a step: gradients that are complete are finished, their norm is taken, and the updates of blocks, in
-// pieces, are dealt out among the tasks of compute.
+// The optimizer's tasks of a step: they finish complete gradients, take their norm, and update blocks in pieces that are dealt
+// out among the tasks of compute.
 // Not here: the arithmetic (offload/optimizer_ops.h).
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace spillway {
 
-// A piece of a block's update. It is due in the phase of the unit whose use of the block it goes with. Of a gradient that waited
-// that is its first forward, and it is issued behind the tasks of the unit before; in the backward that is its last backward, and
-// it is issued behind the tasks of the unit after.
+// A piece of a block's update: elements [begin, end). It is due in the phase of the unit whose use of the block it goes with. For
+// a gradient that waited that is the block's first forward, and the piece is issued behind the tasks of the unit before; in the
+// backward that is the block's last backward, and the piece is issued behind the tasks of the next unit in the backward.
 struct UpdatePiece {
   int block;
   std::int64_t begin, end;
@@ -39,10 +39,11 @@ class UpdateTasks {
   void issue_due(int due_by) { issue({due_by, due_.size()}); }
   void issue_all() { issue_due(std::numeric_limits<int>::max()); }
 
-  // Else they are issued together, when their block's are due: what is least in the device's memory at a time.
+  // True when pieces are dealt out among tasks. Else all pieces of a block are issued together when they are due, which needs the
+  // least memory of the device at a time.
   bool are_dealt_out() const { return to_.choices.ahead > 0; }
-  // Pieces to issue after each of a unit's tasks so that what is due up to a phase is through with the last of them, at an even
-  // pace: updates and their moves then run beside compute, and what compute reads is not stuck behind a burst of them.
+  // Pieces to issue after each of a unit's tasks, so that all pieces due by a phase are issued with the last task, at an even
+  // pace: updates and their moves then run beside compute, and compute's reads are not stuck behind a burst of them.
   struct Quota {
     int due_by;
     std::size_t pieces;
@@ -50,7 +51,7 @@ class UpdateTasks {
   Quota quota(int due_by, int tasks) const;
   void issue(const Quota& quota);
 
-  // Adds up what a block's users left, over ranks, too, and finishes the sum, but where its update does.
+  // Adds up the sums that a block's users left, over ranks, too, and finishes the total, except where its update does that.
   void complete_gradient(int block);
   void norm();
 
@@ -64,9 +65,9 @@ class UpdateTasks {
 
   TaskWriter& to_;
   NetworkTasks& network_;
-  const std::vector<std::int64_t> norm_words_;  // where a block's begin; at last the open nodes
-  std::deque<UpdatePiece> due_;                 // in the order in which they are
-  std::vector<char> queued_;                    // blocks whose update has been
+  const std::vector<std::int64_t> norm_words_;  // [blocks + 1] norm_words(): begin of each block's words; last: of the open nodes
+  std::deque<UpdatePiece> due_;                 // queued pieces, in the order in which they are due
+  std::vector<char> queued_;                    // [blocks] 1: the block's update was queued
 };
 
 }  // namespace spillway

@@ -29,7 +29,7 @@ void check_buffers(const Plan& plan, const Program& program) {
   }
 }
 
-// Buffers that are alive at the same operation must not share a byte: swept by operation, with the live ones by offset.
+// Buffers that are alive at the same operation must not share a byte. The sweep goes by operation, with live buffers by offset.
 void check_disjoint(const Plan& plan, const Program& program) {
   struct Edge {
     int op;
@@ -68,7 +68,7 @@ void check_disjoint(const Plan& plan, const Program& program) {
   }
 }
 
-// `units` and `micro_batches`: how many the program may name.
+// `units`, `micro_batches`: the numbers of them that the program may name.
 void check_operands(const Plan& plan, const Program& program, const UnitGraph& graph, std::size_t units, int micro_batches) {
   const int ops = static_cast<int>(program.ops.size());
   for (int id = 0; id < ops; ++id) {
@@ -120,8 +120,8 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
       }
     };
     const int before = lane_tail[op.lane];
-    // Requests of an NVMe lane overlap: what came before it on the lane has started, with its waits
-    // met, but need not be complete.
+    // Requests of an NVMe lane overlap: the operation before it on the lane has started, with its waits met, but need not be
+    // complete.
     if (before >= 0) absorb(before, !is_drive(op.lane));
     for (const Wait& wait : op.waits) {
       const int other = (id / count + wait.turn) * count + wait.op;
@@ -143,8 +143,8 @@ void check_waits(const Plan& plan, const Program& program, bool repeats) {
 }  // namespace
 
 void validate(const Plan& plan, const UnitGraph& graph) {
-  // An evaluation's units are those of the graph with a tiled head, which may be another; they are looked up by number when the
-  // program is bound, and one that is not there is refused then.
+  // An evaluation's units are those of the graph with a tiled head, which may be another graph. They are looked up by number when
+  // the program is bound, and a unit that does not exist is refused then.
   constexpr std::size_t any = std::numeric_limits<int>::max();
   const auto check = [&](const Program& program, std::size_t units, int micro_batches, bool repeats) {
     check_operands(plan, program, graph, units, micro_batches);

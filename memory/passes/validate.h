@@ -1,4 +1,4 @@
-// The last pass: whether a plan is sound, read off its bytes and waits alone. Not here: how waits are derived (waits.h).
+// The last pass checks that a plan is sound, from its bytes and waits alone. Not here: how waits are derived (waits.h).
 #pragma once
 
 #include "memory/plan.h"

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-// Of each lane, the last operation (over two rounds) that is complete when another starts; -1: none.
+// [lanes] the last operation (over two rounds) that is complete when another starts; -1: none.
 using Known = By<Lane, int>;
 
 void derive(const Plan& plan, Program& program, bool repeats) {
@@ -21,10 +21,10 @@ void derive(const Plan& plan, Program& program, bool repeats) {
   std::ranges::fill(tail, -1);
   std::vector<int> conflicts;
   std::vector<Wait> waits;
-  std::vector<Lane> lanes;  // of each operation: close together, they are asked for often
+  std::vector<Lane> lanes;  // [operations] each one's lane, in an array of its own as it is read often
   lanes.reserve(program.ops.size());
   for (const Op& op : program.ops) lanes.push_back(op.lane);
-  // Twice around: the second time sees what the turn before has touched, which may be the last of the step before.
+  // Two rounds: the second sees what the turn before has touched, which may be the last turn of the step before.
   for (int id = 0; id < count * rounds; ++id) {
     const int round = id < count ? 0 : 1;
     Op& op = program.ops[id - round * count];
@@ -36,7 +36,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
     };
     if (tail[op.lane] >= 0) {
       absorb(tail[op.lane]);
-      // On an NVMe lane what came before has started, but need not be complete.
+      // On an NVMe lane the operation before has started, but need not be complete.
       if (!is_drive(op.lane)) mine[op.lane] = std::max(mine[op.lane], tail[op.lane]);
     }
     tail[op.lane] = id;
@@ -47,7 +47,7 @@ void derive(const Plan& plan, Program& program, bool repeats) {
         if (other != id && mine[lane_of(other)] < other) conflicts.push_back(other);
       });
     }
-    // Latest first: it may know of the others.
+    // The latest conflict comes first: a wait for it may imply the others.
     std::sort(conflicts.begin(), conflicts.end(), std::greater<>());
     waits.clear();
     for (const int other : conflicts) {

@@ -1,4 +1,4 @@
-// What must wait for what, read off the bytes that operations access.
+// Derives waits between operations from the bytes that they access.
 #pragma once
 
 #include "memory/plan.h"

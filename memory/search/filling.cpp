@@ -11,8 +11,8 @@
 namespace spillway {
 namespace {
 
-// Plans, and operations of them, that are built at most to find what rests on the device; and the share of the device that is not
-// worth another.
+// One filling builds at most so many plans (of the whole model, of a sample), and operations in them, to find what rests on the
+// device. It builds no further plan to use up less than 1/kRoomNotWorthAPlan of the budget.
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
@@ -23,8 +23,8 @@ Tier spill_of(const PlanRequest& request, Tier spare) {
   return fixed && *fixed != Tier::device ? *fixed : spare;
 }
 
-// The updates of blocks with such a share of all elements wait for the next forward; these blocks lie as evenly among the others
-// as can be, so that the moves of their state do. Their gradients rest where they are updated.
+// Defers the updates of blocks with `share` of all elements to the next forward. Deferred blocks lie as evenly among the others
+// as possible, so that the moves of their state do, too. Their gradients rest where they are updated.
 void defer_evenly(const UnitGraph& graph, double share, Choices& choices) {
   double due = 0;
   for (std::size_t block = 0; block < graph.blocks.size() && share > 0; ++block) {
@@ -85,7 +85,7 @@ Plan Filling::build(const Choices& choices) {
 }
 
 void Filling::build_last(const Choices& choices) {
-  last_ = {};  // large ones are not to be kept beside each other
+  last_ = {};  // two large plans must not be in memory at once
   last_ = build(choices);
   last_has_waits_ = false;
 }
@@ -95,7 +95,7 @@ Plan Filling::take_plan_of(const Choices& choices) {
   return &plan == &last_ ? std::exchange(last_, {}) : Plan(plan);
 }
 
-// A plan of the same choices that was built before the search.
+// A plan of the same choices that was built before the search; null where there is none.
 const Plan* Filling::plan_at_hand(const Choices& choices) const {
   return request_.like && request_.like->plan->choices == choices ? request_.like->plan : nullptr;
 }
@@ -194,8 +194,8 @@ Bytes Filling::others_on(Tier tier, const Choices& choices) const {
   return others;
 }
 
-// The tiers from the device to the spare one, and those that some of the state is forced to, cannot hold it, whatever a plan
-// deals out.
+// True when the tiers from the device to the spare one, and those that some of the state is forced to, cannot hold the state,
+// whatever a plan deals out.
 bool Filling::is_beyond(Tier spare, const Choices& bare) const {
   Bytes room = 0, state = 0;
   for (const Tier tier : tiers_of(request_.chain)) {
@@ -206,7 +206,7 @@ bool Filling::is_beyond(Tier spare, const Choices& bare) const {
   return state > room;
 }
 
-// Each takes what it has room for, the last of them what is left: what that is too much for it, the device may take.
+// Each tier takes as much as it has room for, and the last one takes the rest: the device may take what is too much for it.
 void Filling::relieve(Choices& choices, Tier spare, Bytes lacking) const {
   const int last = depth_of(request_.chain, spare) - 1;
   for (int depth = 1; depth <= last; ++depth) {
@@ -244,15 +244,15 @@ double Filling::share_of_whole() const {
 }
 
 std::optional<Choices> Filling::fill(const Outline& outline, const Filled* alike) {
-  // What the host has room for needs no drive.
+  // A model that the host has room for needs no drive.
   for (const Tier spare : spare_tiers()) {
     if (fill_from(outline, spare, alike)) return fitting_;
   }
   return std::nullopt;
 }
 
-// What an item takes of the device is less than its bytes where it is no longer staged, and how well the rest packs only a plan
-// can tell: the bytes that are dealt out are corrected by what the plans of them leave or lack.
+// An item takes less of the device than its bytes where it is no longer staged, and only a plan can tell how well the rest packs:
+// each plan's room left or lacking corrects the bytes that are dealt out.
 bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike) {
   Choices bare = start(outline, spare);
   limits_ = request_.budgets;
@@ -276,7 +276,7 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
     dealt = static_cast<Bytes>(alike->worth * static_cast<double>(dealing.budget - bare_of_alike));
   } else {
     if (!try_bare(dealing)) {
-      // What rests on the device is not there.
+      // A tier below may lack room only because nothing rests on the device yet.
       if (room_[Tier::device] <= 0 || is_beyond(spare, bare)) return false;
       filled_.bare = dealing.budget - room_[Tier::device];
       dealing.lacks = {};
@@ -327,7 +327,7 @@ bool Filling::try_bare(Dealing& dealing) {
   return true;
 }
 
-// By bisection between the most that is known to fit and the least that is known not to.
+// Bisects between the most that is known to fit and the least that is known not to fit.
 bool Filling::deal(Dealing& dealing, Bytes dealt) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
   const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
@@ -343,7 +343,7 @@ bool Filling::deal(Dealing& dealing, Bytes dealt) {
       dealt = lacks.dealt < 0 ? fits.dealt + fits.room : fits.dealt + (lacks.dealt - fits.dealt) / 2;
       if (dealt - fits.dealt <= dealing.not_worth_a_plan) break;
     } else if (lacks.room >= 0) {
-      return false;  // a tier below lacks, and with less here it would lack more
+      return false;  // a tier below lacks room, and with less here it would lack more
     } else if (dealt = lacks.dealt + lacks.room - dealing.not_worth_a_plan; dealt <= 0) {
       return try_bare(dealing);
     }

@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-// What may rest on the device, first what comes there first.
+// The kinds of items that may rest on the device; order_of() lists them in the order in which they are put there.
 enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
 std::array<Resting, 5> order_of(Fill fill) {
   using enum Resting;
@@ -14,7 +14,7 @@ std::array<Resting, 5> order_of(Fill fill) {
   return {boundary, weights, gradients, saved, optimizer};
 }
 
-// Gradients are added to in each turn: whole sums go to and fro.
+// True where each turn adds to the gradients: whole sums move to and fro.
 bool gradients_come_back(const Choices& choices) { return turns_of(choices) > 1; }
 
 }  // namespace
@@ -36,7 +36,7 @@ std::vector<UnitValues> values_of_units(const UnitGraph& graph) {
 
 Saved spare_of(const Unit& unit, const Outline& outline) { return unit.saved_piece > 0 ? outline.spare_pieces : outline.spare; }
 
-// A gradient that is complete with its unit's backward and updated then rests nowhere.
+// A gradient that its unit's backward completes and that is updated right then rests nowhere.
 BlockBytes bytes_of(const ParameterBlock& block, const PlanRequest& request, const Choices& choices) {
   const Bytes gradient = gradients_come_back(choices)                ? 4
                          : choices.update == UpdateTime::in_backward ? 0
@@ -86,7 +86,7 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
   Items boundary{{}, [](Choices& c, int k) {
                    for (int unit = 0; unit < k; ++unit) c.units[unit].boundary = Boundary::keep;
                  }};
-  // The last units' values are wanted first in the backward and would rest for the shortest time: they stay first.
+  // The last units' values come first: the backward wants them first, so they would rest elsewhere for the shortest time.
   Items saved{{}, [](Choices& c, int k) {
                 for (std::size_t unit = c.units.size() - static_cast<std::size_t>(k); unit < c.units.size(); ++unit)
                   c.units[unit].saved = Saved::keep;
@@ -112,11 +112,11 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
         if (rests && !request.parameter_tier) of_kinds.push_back(std::move(weights));
         break;
       case Resting::gradients:
-        // Those that go to the host anyway wait there, unless they come back with each micro-batch.
+        // Gradients that go to the host anyway wait there, unless they come back in each turn.
         if (choices.update_tier == Tier::device || gradients_come_back(choices)) of_kinds.push_back(std::move(gradients));
         break;
       case Resting::optimizer:
-        // What the host updates rests there, or below.
+        // State that the host updates rests there, or below.
         if (rests && !request.optimizer_tier && choices.update_tier == Tier::device) of_kinds.push_back(std::move(optimizer));
         break;
     }
@@ -124,7 +124,7 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
   return of_kinds;
 }
 
-// What is moved most often for its bytes comes first: weights, to and fro in both passes.
+// The arrays that are moved most often for their bytes come first: weights, which both passes move to and fro.
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
   const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
   const auto first_of = [is_below, between](auto places, auto member) {

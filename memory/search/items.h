@@ -1,5 +1,5 @@
-// What of a plan may rest on a tier, in the order in which it is put there.
-// Not here: how much of it does (filling.h).
+// The items of a plan that may rest on a tier, in the order in which they are put there.
+// Not here: how many of them do (filling.h).
 #pragma once
 
 #include <functional>
@@ -11,36 +11,36 @@
 
 namespace spillway {
 
-// Items of one kind: the bytes of each, and how the first so many of them are put there.
+// Items of one kind: the bytes of each, and a function that puts the first k of them on the tier in a plan's choices.
 struct Items {
   std::vector<Bytes> sizes;
   std::function<void(Choices&, int)> raise_first;
 };
 
-// On the device, of an outline's choices with as little there as there may be.
+// Items that may rest on the device. `choices`: the outline's, with as little there as possible.
 std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
                                    const Choices& choices);
-// On a tier between the device and those where the choices have them.
+// Items that may rest on a tier between the device and the tiers where the choices have them.
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices);
 
-// Kind after kind, as many items as there is room for; what one leaves is the next one's.
+// How many items of each kind fit in `room` bytes, kind after kind; the next kind gets the room that one leaves.
 std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room);
 
-// What a block takes of a tier where it rests there.
+// Bytes that a block's arrays take of the tier on which they rest.
 struct BlockBytes {
   Bytes weight = 0, gradient = 0, optimizer = 0;
 };
 BlockBytes bytes_of(const ParameterBlock& block, const PlanRequest& request, const Choices& choices);
 
-// A unit's values that live from its forward to its backward, in one micro-batch: those that it is the first to write.
+// Bytes of one micro-batch's values that live from a unit's forward to its backward: those that the unit is the first to write.
 struct UnitValues {
   Bytes saved = 0, boundary = 0;
 };
 std::vector<UnitValues> values_of_units(const UnitGraph& graph);
-// Of these, what a unit spills, in all of a group.
+// Bytes of them that a unit spills, for all micro-batches of a group.
 Bytes spilled_bytes(const UnitValues& values, const Choices& choices, int unit);
 
-// What happens to a unit's saved values that do not stay.
+// The treatment of a unit's saved values that do not stay on the device.
 Saved spare_of(const Unit& unit, const Outline& outline);
 
 }  // namespace spillway

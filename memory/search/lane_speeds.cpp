@@ -30,7 +30,8 @@ double seconds_of(const MachineProfile& machine, const UnitGraph& graph, const W
 
 namespace {
 
-// Seconds of a move. Where it goes in requests, each takes a while besides its bytes, as large and small ones show.
+// Seconds of a move. On a drive it goes in requests, each of which takes a time of its own besides that of its bytes: the
+// measured rates of large and small requests give both.
 double move_s(const Op& op, const MachineProfile& machine, const LaneRate& rate) {
   const double bytes_a_second = machine.*rate.bytes;
   if (rate.small_requests == nullptr) return static_cast<double>(op.bytes) / bytes_a_second;
@@ -44,8 +45,9 @@ double move_s(const Op& op, const MachineProfile& machine, const LaneRate& rate)
   return byte_s * static_cast<double>(op.bytes) + request_s * static_cast<double>(requests);
 }
 
-// Passes take as long as their reads; writes go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where
-// y += x, 80 in updates, which read 16 of their 28 bytes. So much longer than by the rate of updates passes take for their bytes.
+// The factor by which a pass takes longer than its bytes would at the rate of updates. A pass takes as long as its reads; writes
+// go on beside them. Two threads of a server: 43 GB/s where all is read, 63 where y += x, 80 in updates, which read 16 of their
+// 28 bytes.
 double time_by_update_rate(const Op& op) {
   constexpr double read_by_update = 16.0 / 28;
   switch (op.kind) {
@@ -55,7 +57,7 @@ double time_by_update_rate(const Op& op) {
   }
 }
 
-// A step's share of a commit: copies, a sync of what was written, and one of the record of it.
+// Seconds of a step's share of a commit: copies, a sync of the bytes written, and a sync of their record.
 double commit_s(const Op& op, const MachineProfile& machine, const Choices& choices) {
   const double copy_s = op.bytes > 0 ? static_cast<double>(op.bytes) / machine.nvme_write_bytes : 0;
   return share_of_commits(choices, op) * (copy_s + 2 * machine.nvme_sync_s);
@@ -73,13 +75,13 @@ double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph
 
 struct Pair {
   Lane first, second;
-  double first_speed, second_speed;  // of each while both run
+  double first_speed, second_speed;  // of each lane while both run
 };
 
-// A machine without NVMe has no rates for it, and a plan for it no such operations.
+// A machine without NVMe has no rates for it, and a plan for that machine has no such operations.
 double share_of(double mixed, double alone, double otherwise = 1) { return alone > 0 ? mixed / alone : otherwise; }
 
-// What the two ways of a link leave each other. They are apart from the other pairs, as these depend on them.
+// The speeds that the two ways of a link leave each other. They are separate from the other pairs, which depend on them.
 std::vector<Pair> links_of(const MachineProfile& machine) {
   const auto left = [&](Lane lane) { return share_of(mixed_rate(machine, *rate_of(lane)), machine.*rate_of(lane)->bytes); };
   std::vector<Pair> pairs;
@@ -90,14 +92,14 @@ std::vector<Pair> links_of(const MachineProfile& machine) {
   return pairs;
 }
 
-// What other lanes lose beside each other and beside links that move at their whole rates, and these beside them.
+// The speeds of other lanes beside each other and beside links that move at their whole rates, and of those links beside them.
 std::vector<Pair> pairs_of(const MachineProfile& machine) {
   std::vector<Pair> pairs;
   const auto add = [&](const LaneRate& rate) {
     const auto share = [&](double MachineProfile::* of, double otherwise) {
       return of != nullptr && machine.*of > 0 ? machine.*of : otherwise;
     };
-    // Copies take their bytes of the host's memory, which the optimizer alone would keep busy.
+    // Copies take bandwidth of the host's memory for their bytes, and the optimizer alone would keep that memory busy.
     const double by_bytes = std::max(0.1, 1 - share_of(machine.*rate.bytes, machine.update_bytes, 0));
     pairs.push_back({Lane::update, rate.lane, share(rate.update_beside, by_bytes), share(rate.beside_update, 1)});
     pairs.push_back({Lane::compute, rate.lane, share(rate.compute_beside, 1), share(rate.beside_compute, 1)});
@@ -129,7 +131,7 @@ LaneSpeeds::LaneSpeeds(const MachineProfile& machine) {
   const auto pairs = pairs_of(machine);
   for (LaneSet running = 0; running < speeds_.size(); ++running) {
     const auto run_both = [&](const Pair& pair) { return (running & set_of(pair.first)) && (running & set_of(pair.second)); };
-    PerLane moves;  // of what a lane does alone: less where its link goes both ways
+    PerLane moves;  // share of a lane's own rate that its link leaves it: less where both ways of the link run
     std::ranges::fill(moves, 1);
     for (const Pair& link : links) {
       if (!run_both(link)) continue;

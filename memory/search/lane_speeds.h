@@ -1,5 +1,5 @@
-// What operations take on a machine: alone, and how fast lanes are beside each other.
-// Not here: a timeline (simulate.h), what a step takes at least (bound.h).
+// Seconds that operations take alone on a machine, and how fast lanes are beside each other.
+// Not here: a timeline (simulate.h), the least that a step takes (bound.h).
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@ using PerLane = By<Lane, double>;
 using LaneSet = unsigned;
 constexpr LaneSet set_of(Lane lane) { return 1U << static_cast<int>(lane); }
 
-// Seconds of each of the step's operations at its lane's own rate.
+// [operations of the step] seconds of each at its lane's own rate.
 std::vector<double> seconds_alone(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
 
-// How fast lanes do their work, as a share of their own rates.
+// Speeds of lanes beside each other, as shares of their own rates.
 class LaneSpeeds {
  public:
   explicit LaneSpeeds(const MachineProfile& machine);
 
-  // While those of the set have work, and no others.
+  // Speeds while the lanes of the set have work, and no others.
   const PerLane& while_running(LaneSet running) const { return speeds_[running]; }
 
  private:

@@ -41,7 +41,7 @@ std::vector<Outlines::Spare> Outlines::spares() const {
           {Saved::spill, Boundary::spill}};
 }
 
-// Whether logits that do not stay are better on a tier below than made again is a matter of rates; the search tries both.
+// Rates decide whether logits that do not stay are better spilled to a tier below or made again; the search tries both.
 Saved Outlines::spare_pieces() const {
   if (spills_all()) return Saved::spill;
   if (request_.activations != SavedRequest::automatic || !has_below()) return Saved::recompute;
@@ -60,8 +60,8 @@ Saved Outlines::spare_pieces() const {
   return moved_s < made_s ? Saved::spill : Saved::recompute;
 }
 
-// All micro-batches at once, so that weights come once for them all; one after the other, so that nothing is kept for others; and
-// where they are many, groups: what a large one keeps and stages outweighs the weights that it saves.
+// Groups to try: all micro-batches at once, so that weights come once for all; one at a time, so that nothing is kept for others;
+// and groups of up to 64 and 16 where there are many, as what a large group keeps and stages outweighs the weights that it saves.
 std::vector<int> Outlines::groups() const {
   if (request_.group) return {*request_.group};
   std::vector<int> found;
@@ -73,7 +73,7 @@ std::vector<int> Outlines::groups() const {
   return found;
 }
 
-// Fewer of a model of many units: its program would be longer than anything that short strips are good for.
+// A model of many units gets fewer strips: short strips gain less than they lengthen its program.
 int Outlines::most_strips() const {
   return std::clamp(kPassesOfATurn / static_cast<int>(graphs_.tiled->units.size()), kLeastStrips, kMostStrips);
 }
@@ -81,7 +81,7 @@ int Outlines::most_strips() const {
 std::vector<UpdateTime> Outlines::updates() const {
   if (request_.update) return {*request_.update};
   std::vector<UpdateTime> updates = {UpdateTime::after};
-  // With clipping the step runs twice where it acts: worth a try where that is rare.
+  // With clipping, a step that is clipped runs twice: worth a try where that is rare.
   if (!request_.clip || (request_.expected_clip_rate < 1 && may_take_back())) updates.push_back(UpdateTime::in_backward);
   updates.push_back(UpdateTime::in_next_forward);
   return updates;
@@ -121,7 +121,7 @@ Outline Outlines::as_asked(Outline outline) const {
   return outline;
 }
 
-// With each thing that can happen to what does not stay.
+// Adds the outline once for each way to treat values that do not stay.
 void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace pace) const {
   const bool lookups_may_rest = pace != Pace::tight && has_room_for_lookups();
   for (const Spare& spare : spares()) {
@@ -133,7 +133,7 @@ void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace 
       deferring.deferred = 1;
       outlines.push_back(deferring);
     }
-    // Keeps the update of an embedding out of the way, whose gradient comes last and whose weights are wanted first.
+    // Optimizer state first keeps an embedding's update out of the way: its gradient comes last, its weights are wanted first.
     if (!lookups_may_rest || outline.update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
     Outline resting = outlines.back();
     resting.deferred = 0;
@@ -142,7 +142,7 @@ void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace 
   }
 }
 
-// Whether the blocks that are looked up may rest on the device beside all else.
+// True when the blocks that are looked up may rest on the device beside all else: their state takes at most half of it.
 bool Outlines::has_room_for_lookups() const {
   Bytes state = 0;
   for (const ParameterBlock& block : graphs_.tiled->blocks) {
@@ -151,10 +151,11 @@ bool Outlines::has_room_for_lookups() const {
   return has_disk() && 2 * state <= request_.budgets[Tier::device];
 }
 
-// The weights of two units: those of the one that comes next are there when it begins.
+// Twice the largest weights of a unit: the next unit's weights are there when it begins.
 Bytes Outlines::first_ahead() const { return std::min(2 * largest_weights(*graphs_.tiled, request_.form), farthest_ahead()); }
 
-// What is forced off the device would never leave it if all of it were on its way back.
+// Half of the device. Where activations are forced off the device, also at most a quarter of their bytes: they would never leave
+// it if all of them were on their way back.
 Bytes Outlines::farthest_ahead() const {
   if (!spills_all()) return request_.budgets[Tier::device] / 2;
   Bytes spilled = 0;
@@ -166,7 +167,7 @@ Bytes Outlines::farthest_ahead() const {
 
 std::int64_t Outlines::chunk(Tier tier) const {
   constexpr Bytes in_flight = 5, bytes_per_element = 12;
-  constexpr std::int64_t not_many = 1 << 13;  // chunks: more of them are worth twice the room
+  constexpr std::int64_t not_many = 1 << 13;  // chunks: where there would be more, each may take twice the room
   const Bytes budget = request_.budgets[tier];
   std::int64_t elements = least_chunk();
   const auto room = [&] { return elements * not_many < graphs_.tiled->parameters ? budget / 4 : budget / 8; };
@@ -174,7 +175,7 @@ std::int64_t Outlines::chunk(Tier tier) const {
   return elements;
 }
 
-// A plan lists every chunk: of a large model they are not as small as of a small one.
+// A plan lists every chunk, so a large model has larger ones.
 std::int64_t Outlines::least_chunk() const {
   constexpr std::int64_t chunks_at_most = 1 << 14;
   std::int64_t elements = 64 << 10;

@@ -1,4 +1,4 @@
-// Which outlines of plans there are to choose from, for a model, a machine and what the user fixed.
+// The outlines of plans to choose from, for a model, a machine and what the user fixed.
 // Not here: which of them is best (planner.h), a plan from an outline (filling.h).
 #pragma once
 
@@ -21,19 +21,19 @@ class Outlines {
   Outlines(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request)
       : graphs_(graphs), machine_(machine), request_(request) {}
 
-  // Why what is forced cannot be exact; else empty.
+  // The reason why a forced combination is impossible or cannot be exact; empty where there is none.
   std::string refusal() const;
   std::vector<Outline> all(Pace pace = Pace::ahead) const;
-  // That of an alike request, with what this one fixes otherwise.
+  // The outline of an alike request, changed to what this request fixes.
   Outline as_asked(Outline outline) const;
 
-  // What happens to values that do not stay on the device.
+  // The treatment of values that do not stay on the device.
   struct Spare {
     Saved saved;
     Boundary boundary;
   };
   Spare first_spare() const { return spares().front(); }
-  // Whether there is a tier below the device.
+  // True when there is a tier below the device.
   bool has_below() const { return has_disk() || has_memory_below(request_.chain); }
   bool spills_all() const { return tier_of(request_.activations).value_or(Tier::device) != Tier::device; }
   bool forced_off_device() const {
@@ -41,12 +41,13 @@ class Outlines {
            request_.optimizer_tier.value_or(Tier::device) != Tier::device;
   }
   bool may_defer(UpdateTime update) const { return has_below() && may_defer_blocks(update, request_.clip, slots()); }
-  // Elements that one update takes, so that the pieces in flight take an eighth of the tier that they are updated on: larger ones
-  // would crowd out what the backward needs, smaller ones only make more operations.
+  // Elements that one update takes. The pieces in flight then take an eighth of the tier that they are updated on, or up to a
+  // quarter while there would be more than 2^13 pieces: larger pieces would crowd out what the backward needs, smaller ones only
+  // make more operations.
   std::int64_t chunk(Tier tier) const;
-  // Of the device, what reading ahead takes at most.
+  // The most bytes of the device to read ahead.
   Bytes farthest_ahead() const;
-  // Of state on NVMe, where nothing else is asked: two where there seems to be room for all of it twice.
+  // Slots of state on NVMe, unless the request says: two where there seems to be room for all state twice, else one.
   int slots() const;
 
  private:

@@ -1,4 +1,4 @@
-// What is asked of a plan: budgets, what the user fixed, and the model in the forms that the search may choose among.
+// The request for a plan: budgets, what the user fixed, and the model in the forms that the search may choose among.
 // Not here: the search (planner.h).
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace spillway {
 
-using Budgets = By<Tier, Bytes>;  // 0: there is no such tier, of NVMe no directory
+using Budgets = By<Tier, Bytes>;  // 0: there is no such tier; of NVMe: no directory
 
-// The first of the tiers, as they are listed, that has less than a plan takes of it; nothing: it fits.
+// The first tier, in the order of Tier, of which a plan takes more than its budget; nothing: the plan fits.
 inline std::optional<Tier> short_tier(const By<Tier, Bytes>& peak, const Budgets& budgets) {
   for (const Tier tier : kAll<Tier>) {
     if (peak[tier] > budgets[tier]) return tier;
@@ -20,16 +20,17 @@ inline std::optional<Tier> short_tier(const By<Tier, Bytes>& peak, const Budgets
   return std::nullopt;
 }
 
-// any: the first plan that is found to fit, to know that there is one, without weighing. time: that of the fastest, without it.
+// fastest: the fastest plan. any: the first plan found to fit, without a search for a better one, to know that there is one.
+// time: the fastest plan's time without the plan.
 enum class Goal : std::uint8_t { fastest, any, time };
 
-// Far more than anybody trains with; their tokens and losses are in memory, all of a step at once.
+// Far more than anybody trains with. The tokens and losses of all micro-batches of a step are in memory at once.
 inline constexpr std::int64_t kMostMicroBatches = 1 << 20;
 
-// Where activations are asked to rest, if a tier was named.
+// The tier that activations are asked to rest on, if one was named.
 inline std::optional<Tier> tier_of(SavedRequest activations) { return value_of<Tier>(name_of(activations)); }
 
-// What the user fixed; the rest is searched.
+// The user's demands; the search chooses the rest.
 struct PlanRequest {
   Budgets budgets;
   Chain chain = Chain::device_nvme;  // of the machine
@@ -46,18 +47,18 @@ struct PlanRequest {
   std::optional<Bytes> ahead;            // Choices::ahead; for tests and experiments
   std::int64_t durable_every = kSeldom;  // see Choices
   bool evaluates = false;                // the plan must have room for evaluation, too
-  bool gives_logits = false;             // and for the logits of a row of it
+  bool gives_logits = false;             // and for the logits of one row
   double expected_clip_rate = 1;
   Goal goal = Goal::fastest;
-  double effort = 1;         // of the search, as a share of what it may cost; 0: it looks no farther than `like`, if that fits
-  std::optional<Like> like;  // weighed first
+  double effort = 1;         // share of its full cost that the search may spend; 0: it looks no farther than `like`, if that fits
+  std::optional<Like> like;  // weighed before all others
 };
 
-// The model compiled for each way that the loss can go through the vocabulary. Both have the same blocks.
+// The model, compiled for each way that the loss can go through the vocabulary; `tiled` and `fused` have the same blocks.
 struct GraphCandidates {
   const UnitGraph* tiled = nullptr;  // also what evaluation runs
   const UnitGraph* fused = nullptr;
-  // The same model with fewer layers, on which outlines of a plan are weighed; null where it has few.
+  // The same model with fewer layers, on which outlines of a plan are weighed; null where the model has few layers.
   const UnitGraph* thin_tiled = nullptr;
   const UnitGraph* thin_fused = nullptr;
 };

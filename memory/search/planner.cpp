@@ -14,16 +14,17 @@ namespace spillway {
 
 namespace {
 
-// Outlines whose details are weighed: so many, and none that takes so much longer than the fastest. A descent through the details
-// ends with a round that gains less than kWorthARound: the model of a machine is right within some percent. A plan that is so
-// near to what the least compute takes is good enough.
+// The details of at most kRefined outlines are weighed, and of none that takes more than kHopeless times as long as the fastest.
+// kHopelessGroup: see is_hopeless(). A descent through the details ends with a round that gains less than kWorthARound: the model
+// of a machine is right within some percent. A plan is good enough when it takes at most kGoodEnough times the least compute.
 constexpr std::size_t kRefined = 8;
 constexpr double kHopeless = 1.15, kHopelessGroup = 2, kWorthARound = 1.015, kGoodEnough = 1.01;
-// A search is over when it has spent so much, in operations built; to weigh a plan costs several times what it costs to build it.
+// A search is over when it has spent so much, counted in operations built. Weighing a plan costs kWeighing times as much as
+// building it.
 constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
-constexpr int kLessAhead = 3;      // how often an outline that does not fit is tried with less read ahead
-constexpr int kTightestTried = 2;  // outlines that need the least of the device, where nothing fits
+constexpr int kLessAhead = 3;      // most times that an outline that does not fit is tried with less read ahead
+constexpr int kTightestTried = 2;  // where nothing fits: tight outlines that may fail before the search gives up
 
 struct Ranked {
   double seconds;
@@ -33,7 +34,7 @@ struct Ranked {
 
 class Search {
  public:
-  // `whole`: what the graphs are a sample of.
+  // `whole`: the model that the graphs are a sample of; null where they are no sample.
   Search(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request, const PairRunner& run_pair,
          const UnitGraph* whole = nullptr)
       : graphs_(graphs),
@@ -81,7 +82,7 @@ class Search {
 
   // --- weighing ---
 
-  // Weighs the outline, filled. One that does not fit with logits on their way to a tier below may fit without; else with less
+  // Weighs the filled outline. Where it does not fit and spills logits to a tier below, tries it without that, then with less
   // read ahead. True where any of these fits.
   bool consider(Outline outline, const Filled* alike = nullptr) {
     bool fits = weigh(outline, filling_.fill(outline, alike)).has_value();
@@ -93,7 +94,7 @@ class Search {
     return fits || consider_reading_less(outline);
   }
 
-  // Of one that has just been found not to fit.
+  // Weighs an outline that has just been found not to fit, with less read ahead. True where that fits.
   bool consider_reading_less(Outline outline) {
     for (int times = 0; times < kLessAhead && !request_.ahead; ++times) {
       outline.ahead = std::min(nearer(outline.ahead), ahead_without(outline.ahead, filling_.lacked()));
@@ -103,7 +104,7 @@ class Search {
     return false;
   }
 
-  // Seconds of the choices' plan, if there are any; the fastest is kept.
+  // Seconds of the choices' plan; nothing where there are no choices. Keeps the fastest.
   std::optional<double> weigh(const Outline& outline, const std::optional<Choices>& choices) {
     const std::optional<double> seconds = choices ? std::optional(weigh(outline, *choices)) : std::nullopt;
     spent_on_last_ = spent() - std::exchange(spent_until_last_, spent());
@@ -111,7 +112,7 @@ class Search {
   }
 
   double weigh(const Outline& outline, const Choices& choices) {
-    // Where all of something rests on the device, what an outline says of the rest of it makes no difference.
+    // Outlines that differ in how they treat what does not rest on the device have the same choices where all of it rests there.
     const auto same = std::ranges::find(weighed_choices_, choices, &std::pair<Choices, double>::first);
     if (same != weighed_choices_.end()) return same->second;
     const Plan& plan = filling_.plan_of(choices);
@@ -132,7 +133,7 @@ class Search {
     if (!weigh(outline, filling_.as_in(outline, like))) weigh(outline, filling_.fill(outline, &like.filled));
   }
 
-  // Where everything rests on the device there is nothing to weigh but the time of the update. Whether it does.
+  // True when everything rests on the device in some plan; then there is nothing to weigh but the time of the update.
   bool consider_in_core() {
     bool fits = false;
     if (outlines_.forced_off_device()) return fits;
@@ -157,7 +158,8 @@ class Search {
     }
   }
 
-  // Where groups of another size take so much less, it makes no difference when the updates come.
+  // True where all weighed outlines with this one's group size take more than kHopelessGroup times as long as the fastest: when
+  // the updates come then makes no difference.
   bool is_hopeless(const Outline& outline) const {
     const auto is_of_group = [&](const Ranked& ranked) { return ranked.outline.group == outline.group; };
     const auto is_near = [&](const Ranked& ranked) { return ranked.seconds <= kHopelessGroup * best_seconds_; };
@@ -167,7 +169,7 @@ class Search {
 
   bool is_good_enough() const { return best_seconds_ <= kGoodEnough * least_compute_s_; }
 
-  // What any plan takes at least: each pass once.
+  // The least seconds that any plan takes: each pass once.
   double least_compute_s() const {
     double least_s = std::numeric_limits<double>::infinity();
     for (const UnitGraph* graph : {graphs_.tiled, graphs_.fused}) {
@@ -192,16 +194,16 @@ class Search {
     return best;
   }
 
-  // How far ahead to read, what to fill the device with and in what pieces to update matter less than the rest: they are
-  // weighed one after the other, and for the best outlines alone. Every other one of these is weighed at the same time, by a
-  // search of its own that may spend as much.
+  // Weighs details for the best outlines alone, one detail after the other: how far ahead to read, what to fill the device with
+  // and in what pieces to update matter less than the rest. Two searches share the outlines alternately and run at the same time;
+  // each may spend what is left.
   void refine() {
     if (request_.ahead || is_spent()) return;
     std::vector<Ranked> found = best_of_each_kind(ranking_);
     if (is_sample_) return refine(best_of_each_order(found));
     found.resize(std::min(found.size(), kRefined));
     std::erase_if(found, [&](const Ranked& ranked) { return ranked.seconds > kHopeless * best_seconds_; });
-    filling_.drop_plan();  // a plan less while these build theirs
+    filling_.drop_plan();  // one plan less in memory while these build theirs
     const PairRunner by_itself = one_after_the_other;
     std::array<Search, 2> halves{Search(graphs_, machine_, request_, by_itself), Search(graphs_, machine_, request_, by_itself)};
     for (Search& half : halves) half.begin_after(*this);
@@ -228,8 +230,8 @@ class Search {
     }
   }
 
-  // The fastest of each order of units and updates: a sample tells which order is the best for the whole less well than it tells
-  // what goes with each of them.
+  // The fastest outline of each order of units and updates. A sample predicts less well which order is best for the whole than
+  // which other choices go with each order.
   static std::vector<Ranked> best_of_each_order(const std::vector<Ranked>& sorted) {
     std::vector<Ranked> best;
     for (const Ranked& ranked : sorted) {
@@ -239,7 +241,7 @@ class Search {
     return best;
   }
 
-  // With what `other` has found to beat, and what it has spent.
+  // Takes over the best time that `other` has found, which is to be beaten, and the cost that it has spent.
   void begin_after(const Search& other) {
     best_seconds_ = other.best_seconds_;
     spent_before_ = other.spent();
@@ -281,20 +283,21 @@ class Search {
   static Bytes farther(Bytes ahead) { return ahead + ahead / 4; }
   static Bytes nearer(Bytes ahead) { return ahead - ahead / 4; }
 
-  // What the search has cost so far, in operations.
+  // The cost of the search so far, in operations.
   std::size_t spent() const { return spent_before_ + filling_.operations_built() + kWeighing * weighed_; }
   double most_spent() const { return request_.effort * static_cast<double>(is_sample_ ? kSpentOnSample : kSpent); }
-  // Whether what is left is less than half of one more.
+  // True when less is left than half the cost of the outline considered last.
   bool is_spent() const { return static_cast<double>(spent() + spent_on_last_ / 2) > most_spent(); }
 
   // --- large models ---
 
   bool is_thin() const { return graphs_.thin_tiled != nullptr; }
 
-  // What is good for a few layers is good for many, and a plan grows with them: outlines are weighed on few layers, with as much
-  // less to rest on the device, and the best are tried with all. The best of each order comes first: an embedding, which is a
-  // larger part of few layers, makes one look worse than another. Half of what the search may spend goes to these, and all of it
-  // while the best takes longer than the sample says of the next: the whole had no room for what its sample had.
+  // Outlines are weighed on few layers, with proportionally less of the device, and the best are tried on all layers: a plan
+  // grows with its layers, and an outline that is good for few is good for many. The best of each order is tried first: an
+  // embedding, which is a larger part of few layers, makes one order look worse than another. These trials may spend half of what
+  // the search may, or all of it while the best takes longer than the sample predicts of the next: the whole then had no room for
+  // what its sample had room for.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
     run_pair_([&] { weighed = weigh_sample(1, pace); }, [&] { others = weigh_sample(0, pace); });
@@ -352,8 +355,8 @@ class Search {
     }
   }
 
-  // Tight outlines by what they need of the device where nothing rests there; on few layers, where there are many: values that
-  // are kept for the backward only grow with them, and never make an outline need the least.
+  // Tight outlines, sorted by the device bytes that they need when nothing rests there. A model of many layers is measured on
+  // few: values that are kept for the backward only grow with the layers, and never make an outline need the least.
   std::vector<Outline> by_least_device() {
     const GraphCandidates graphs = trial_graphs();
     const PlanRequest request = trial_request();
@@ -386,14 +389,14 @@ class Search {
     Choices choices;
     double step_s;
   };
-  std::optional<Best> best_;  // its plan is built again where others were since: large ones are not kept beside each other
+  std::optional<Best> best_;  // its plan is built again where others were built since: two large ones are not kept in memory
   double best_seconds_ = std::numeric_limits<double>::infinity();
-  bool has_room_ = false;  // for an outline, with as much read ahead as it asks for
+  bool has_room_ = false;  // some outline fits with as much read ahead as it asks for
   std::size_t spent_before_ = 0;
-  std::size_t spent_until_last_ = 0, spent_on_last_ = 0;     // the outline that was considered last
-  std::size_t weighed_ = 0;                                  // operations of all plans that were
-  std::vector<Ranked> ranking_;                              // what fitted
-  std::vector<std::pair<Choices, double>> weighed_choices_;  // and the seconds of their plans
+  std::size_t spent_until_last_ = 0, spent_on_last_ = 0;     // cost up to and of the outline considered last, in operations
+  std::size_t weighed_ = 0;                                  // operations of all plans that were weighed
+  std::vector<Ranked> ranking_;                              // outlines that fitted
+  std::vector<std::pair<Choices, double>> weighed_choices_;  // the choices weighed, and the seconds of their plans
 };
 
 }  // namespace
@@ -403,7 +406,7 @@ PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machi
   PlanOutcome outcome = Search(graphs, machine, request, run_pair).run();
   const bool fits = outcome.prediction.step_s > 0;
   if (fits || request.durability != Durability::automatic || Outlines(graphs, machine, request).slots() == 1) return outcome;
-  // That there is room for all state twice was an estimate, which knows nothing of sums that outlast a turn.
+  // Two slots were an estimate: it knows nothing of sums that outlast a turn, so there may be no room for all state twice.
   PlanRequest once = request;
   once.durability = Durability::checkpoint;
   PlanOutcome smaller = Search(graphs, machine, once, run_pair).run();

@@ -1,4 +1,4 @@
-// The search: which choices fit the budgets and take the least time.
+// The search for the choices that fit the budgets and take the least time.
 // Not here: what a choice means (plan.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
 #pragma once
 
@@ -15,14 +15,14 @@
 namespace spillway {
 
 struct PlanOutcome {
-  std::optional<Plan> plan;  // packed, with waits; absent where nothing fits, or no more than its time was asked for
+  std::optional<Plan> plan;  // packed, with waits; absent where nothing fits, or where only its time was asked for
   Prediction prediction;     // step_s 0: nothing fits
-  Outline outline;           // of the plan, where it was searched; and how it was filled
-  Filled filled;
+  Outline outline;           // the plan's outline
+  Filled filled;             // and the result of filling it
   // Where nothing fits: the tightest plan found, and what it lacks.
   Tier short_tier = Tier::device;
   Bytes needed = 0, budget = 0;
-  std::string refusal;  // a forced combination that cannot be exact: why; then the fields above say nothing
+  std::string refusal;  // why a forced combination is refused; the fields above then say nothing. Empty: it is not
   int plans_built = 0;
 };
 

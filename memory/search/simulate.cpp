@@ -12,20 +12,20 @@ namespace {
 
 enum class Steps : std::uint8_t { overlap, apart };
 
-// One passage through the program.
+// One passage through the program: a turn of a step.
 struct Round {
   TurnSet turn = kEveryTurn;
   bool begins_step = true;
-  int shown = -1;  // where its spans go among those that are wanted; -1: nowhere
+  int shown = -1;  // its index among the turns whose spans are wanted; -1: its spans are not kept
   int completed = 0;
   double end_s = 0;
 };
 
-// The lanes as they run a program over and over: each one operation at a time, except that a drive has several moves under way,
-// which share its rate by their sizes and complete in order, as far as their requests are in flight.
+// The lanes as they run a program over and over. A lane runs one operation at a time, except that a drive has several moves under
+// way: those whose requests are in flight share its rate by their sizes. Moves complete in order.
 class Lanes {
  public:
-  // `work_s`: of each operation, at its lane's own rate.
+  // `work_s`: [operations] seconds of work at the lane's own rate.
   Lanes(const Program& program, const MachineProfile& machine, const std::vector<double>& work_s, std::vector<Round> rounds,
         Steps steps)
       : speeds_(machine),
@@ -51,7 +51,7 @@ class Lanes {
     }
   }
 
-  // To the end of a round; what comes after it has begun beside it.
+  // Runs to the end of a round; later rounds have begun beside it by then.
   void run_through(int last) {
     do {
       for (State& lane : lanes_) start(lane);
@@ -71,22 +71,23 @@ class Lanes {
   };
   struct State {
     std::vector<int> operations;
-    std::size_t next = 0;  // among the operations, in this round
+    std::size_t next = 0;  // index into operations of the one to start next, in this round
     int round = 0;
-    int waits_over = 0;  // of the next
-    int awaited = -1;    // that the next was found to wait for; -1: nobody has looked
+    int waits_over = 0;  // waits of the next operation that are known to be over
+    int awaited = -1;    // index into done_ of an operation that the next one waits for; -1: nobody has looked
     int room = 1;
     std::array<UnderWay, kMovesUnderWay> under_way{};  // oldest first
     int count = 0;
-    double in_flight_s = std::numeric_limits<double>::infinity();  // work of the requests that there may be
-    int served = 0;                                                // of those under way, the oldest, whose requests are in flight
-    double shared_s = 0;                                           // work of these, but for those at their end
+    double in_flight_s = std::numeric_limits<double>::infinity();  // most work that requests in flight may have
+    int served = 0;                                                // oldest moves under way whose requests are in flight
+    double shared_s = 0;                                           // their work, without those that are at their end
   };
   bool is_through(const State& lane, int last) const { return lane.operations.empty() || lane.round > last; }
   Round& round(int index) { return rounds_[static_cast<std::size_t>(index)]; }
   Span& span(int shown, int id) { return spans_[static_cast<std::size_t>(shown * count_ + id)]; }
 
-  // What the lane's next operation waited for stays over: the look begins where the last one ended.
+  // True when all waits of the lane's next operation are over. A wait that is over stays over, so each look begins where the last
+  // one ended.
   bool ready(State& lane, int id) {
     if (steps_ == Steps::apart && round(lane.round).begins_step && completed_ < lane.round * count_) return false;
     const int count = first_wait_[id + 1] - first_wait_[id];
@@ -124,7 +125,7 @@ class Lanes {
     }
   }
 
-  // To the next end of an operation's work; false where nothing is under way.
+  // Advances time to the next end of an operation's work; false where nothing is under way.
   bool advance() {
     LaneSet running = 0;
     bool any_is_through = false;
@@ -133,7 +134,7 @@ class Lanes {
       running |= set_of(lane);
       any_is_through |= lanes_[lane].under_way[0].left <= 0;
     }
-    if (any_is_through) {  // what is skipped takes no time
+    if (any_is_through) {  // skipped operations take no time
       for (State& lane : lanes_) complete(lane);
       return true;
     }
@@ -180,7 +181,7 @@ class Lanes {
     serve(lane);
   }
 
-  // Of one lane: what a channel of the store keeps in flight (nvme/store.h: depth times block).
+  // Bytes that one lane, a channel of the store, keeps in flight (nvme/store.h: depth times block).
   static constexpr double kBytesInFlight = 16 * kRequestBytes;
 
   const LaneSpeeds speeds_;
@@ -188,22 +189,22 @@ class Lanes {
   const int count_;
   std::vector<Round> rounds_;
   const Steps steps_;
-  std::vector<Wait> waits_;      // operation after operation: they are looked at in every round
-  std::vector<int> first_wait_;  // an operation: its first; and the end of the last one's
-  std::vector<TurnSet> when_;    // an operation
+  std::vector<Wait> waits_;      // operation after operation, in one array: every round looks at them
+  std::vector<int> first_wait_;  // [operations + 1] index into waits_ of the operation's first
+  std::vector<TurnSet> when_;    // [operations]
   By<Lane, State> lanes_;
-  std::vector<char> done_;  // round after round
+  std::vector<char> done_;  // [rounds, operations]
   int completed_ = 0;
-  std::vector<Span> spans_;  // an operation of each round that is shown
+  std::vector<Span> spans_;  // [rounds shown, operations]
   double now_s_ = 0;
 };
 
-// Of a step's turns the first, two from the middle and the last are gone through: the middle ones are alike.
+// Turns of a step that are simulated: the first, two from the middle and the last. The middle ones are alike.
 constexpr int kTurnsGoneThrough = 4;
 
-// `wanted`: of the step's turns that are shown, how many have their spans in the timeline.
+// `wanted`: how many of the step's shown turns have their spans in the timeline.
 Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine, int wanted) {
-  // The first step starts cold and the last has no successor beside its tail: what counts lies between.
+  // The first step starts cold and the last has no successor beside its tail: the steps between count.
   constexpr int kSteps = 5, kShown = 3;
   const Program& program = plan.step;
   const int count = static_cast<int>(program.ops.size()), turns = turns_of(plan.choices),
@@ -226,7 +227,7 @@ Prediction simulate(const Plan& plan, const UnitGraph& graph, const MachineProfi
   // Two steps, because a step may end early at the expense of the next.
   const auto end_s = [&](int step, int round) { return lanes.end_s(step * rounds + round); };
   prediction.step_s = (end_s(kShown, rounds - 1) - end_s(kShown - 2, rounds - 1)) / 2;
-  // How much later all that follows is than if the step had no more turns than were gone through.
+  // Seconds of the middle turns that were not simulated: everything behind them is later by so much.
   const double left_out_s = turns > rounds ? (turns - rounds) * (end_s(kShown, 2) - end_s(kShown, 1)) : 0;
   prediction.step_s += left_out_s;
   std::vector<Span>& spans = prediction.timeline.spans = lanes.take_spans();

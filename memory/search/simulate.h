@@ -11,14 +11,14 @@ namespace spillway {
 struct Prediction {
   Timeline timeline;  // of one step among equal ones
   double step_s = 0;
-  PerLane busy_s{};  // work of the lane at its own rate, in all turns
+  PerLane busy_s{};  // seconds of each lane's work at its own rate, in all turns
   StepBound bound;   // no schedule of the plan's choices is faster
 };
 
-// Steps follow each other as the executor runs them; the first ones, which differ, are left out.
+// Predicts a step among others that follow each other as the executor runs them; the first steps, which differ, are left out.
 Prediction predict(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
 
-// The step's time alone: all that a search that weighs plans has use for.
+// The step's seconds alone: a search that weighs plans needs no more.
 double seconds_of_step(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine);
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// AdamW on the device: the host's bits exactly (host_adamw.h says the formulas), in the three forms of state. Each operation is
+// AdamW on the device: exactly the host's bits (host_adamw.h has the formulas), for the three forms of state. Each operation is
 // rounded by itself: Gpu::add() and its like are never fused.
 // Not here: squares of the gradients (squares.cuh).
 //
@@ -27,7 +27,7 @@ SPILLWAY_GPU Element adamw(const AdamWConstants& k, float gradient, Element x) {
   return x;
 }
 
-// What a run's random numbers follow from.
+// The random numbers of a run: a function of seed, step, block and element.
 struct Draws {
   std::uint64_t seed = 0, step = 0, block = 0;
   SPILLWAY_GPU std::uint32_t of(std::int64_t element) const {
@@ -37,7 +37,7 @@ struct Draws {
 
 inline constexpr int kAdamWThreads = 256;
 
-// Arrays of a run's state, some elements at a time: ExactState, CompactState or Fp32State.
+// The arrays of a run's state (ExactState, CompactState or Fp32State), for access to some elements at a time.
 template <typename State>
 struct StateArrays {
   State of;
@@ -45,7 +45,7 @@ struct StateArrays {
   static constexpr bool kIsCompact = std::is_same_v<Moment, BFloat16>;
   static constexpr bool kIsSplit = !std::is_same_v<State, Fp32State>;
 
-  // Elements i to i + n - 1 of the run, the first of which is `element` of its block: one step.
+  // One step on elements i to i + n - 1 of the run; element i is `element` of its block.
   template <int n>
   SPILLWAY_GPU void step(const Gpu& gpu, const AdamWConstants& constants, const Draws& draws, std::int64_t i,
                          std::int64_t element, const Floats<n>& gradient) const {
@@ -91,7 +91,7 @@ struct StateArrays {
       gpu.store(reinterpret_cast<Pack<std::int16_t, n>*>(of.low + i), low);
     }
   }
-  // A number goes up with a chance equal to the part cut off.
+  // Stores moments rounded stochastically: up with a chance equal to the part cut off.
   template <int n>
   SPILLWAY_GPU void store_rounded(const Gpu& gpu, const Draws& draws, std::int64_t i, std::int64_t element, const Floats<n>& m,
                                   const Floats<n>& v) const {
@@ -108,13 +108,13 @@ struct StateArrays {
   }
 };
 
-// Gradient: float or BFloat16. In place, n elements a thread.
+// The kernel: one step in place, n elements a thread. Gradient: float or BFloat16.
 template <typename State, typename Gradient, int n>
 struct AdamW {
   static constexpr int kThreads = kAdamWThreads;
   AdamWConstants constants;
   Draws draws;
-  std::int64_t begin = 0, count = 0;  // of the block
+  std::int64_t begin = 0, count = 0;  // elements [begin, begin + count) of the block
   StateArrays<State> state;
   const Gradient* gradient = nullptr;
 
@@ -124,11 +124,11 @@ struct AdamW {
   }
 };
 
-// So many elements are a pack, whatever the gradient.
+// Elements of a pack, whatever the gradient's type.
 template <typename State>
 inline constexpr int kWidestOfState = std::is_same_v<State, CompactState> ? 8 : 4;
 
-// Whether all arrays of a run begin where packs may.
+// True when all arrays of a run begin at an address that is aligned for packs.
 template <typename State>
 bool is_aligned(const State& state, const auto*... others) {
   const auto is_aligned = [](const auto*... arrays) { return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...); };
@@ -139,7 +139,7 @@ bool is_aligned(const State& state, const auto*... others) {
   }
 }
 
-// Enqueues one step, in place, as host_adamw() with the same in and out. Vectors where the arrays are aligned for them.
+// Enqueues one step in place, like host_adamw() with the same in and out; uses vectors where the arrays are aligned for them.
 template <typename State, typename Gradient>
 void device_adamw(Queue& queue, const AdamWSettings& settings, const AdamWRun& run, const State& state,
                   const Gradient* gradient) {

@@ -1,5 +1,5 @@
-// One gradient of a block added to another, in fp32: the host's bits (optimizer_ops.h: add_gradients). What lies between pieces
-// is added, too, and counts as nothing afterwards as before.
+// Adds one gradient of a block to another in fp32, with the host's bits (optimizer_ops.h: add_gradients). Padding between pieces
+// is added, too, and still counts for nothing.
 #pragma once
 
 #include "models/cuda/vectors.cuh"
@@ -19,7 +19,7 @@ struct AddGradients {
   }
 };
 
-// Enqueues it; packs where both begin where they may.
+// Enqueues the addition; uses packs where both arrays are aligned for them.
 inline void device_add_gradients(Queue& queue, std::int64_t elements, const float* addend, float* sum) {
   const auto start = [&]<int n>(const AddGradients<n>& kernel) {
     if (kernel.elements > 0) launch(queue, {(kernel.elements / n + kernel.kThreads - 1) / kernel.kThreads}, kernel);

@@ -1,5 +1,5 @@
-// A GPU as a device: its runtime, the backend of CUDA and the optimizer's kernels on one stream; and the same of the emulation,
-// where a host compiler compiles this (tests/simt/).
+// A GPU as a device: its runtime, the CUDA backend and the optimizer's kernels on one stream. Compiled by a host compiler: the
+// same for the emulation (tests/simt/).
 #include "offload/device.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include "offload/cuda/squares.cuh"
 
 #if !defined(SPILLWAY_CUDA_CHIPS)
-#define SPILLWAY_CUDA_CHIPS "chips that are not named"  // compiled for a look at its kernels alone
+#define SPILLWAY_CUDA_CHIPS "chips that are not named"  // a build that is only made to look at the kernels
 #endif
 #if defined(__CUDACC__) && __has_include(<nvtx3/nvToolsExt.h>)
 #define SPILLWAY_HAS_NVTX 1
@@ -67,8 +67,8 @@ class GpuDevice final : public Device {
 #if defined(__CUDACC__)
 namespace {
 
-// Whether the program's code, which is named as SPILLWAY_CUDA_CHIPS has it ("sm_80 sm_90"), runs on a chip: code runs on later
-// minor versions of its major one; Hopper's is for that chip alone; and code for 80 is there in a form that drivers translate.
+// True when the program's code, whose chips SPILLWAY_CUDA_CHIPS names ("sm_80 sm_90"), runs on a chip. Code runs on later minor
+// versions of its major version; Hopper's runs on that chip alone; code for 80 also exists in a form that drivers translate.
 bool runs_on(int capability) {
   std::istringstream chips(SPILLWAY_CUDA_CHIPS);
   for (std::string word; chips >> word;) {

@@ -72,7 +72,7 @@ void StreamOptimizer::update(const BoundOp& op, const AdamWSettings& settings) {
     const std::int64_t begin = std::max(op.op->element_begin, piece.begin),
                        end = std::min(op.op->element_end, piece.begin + piece.elements());
     if (begin >= end) continue;
-    const std::int64_t place = begin - op.op->element_begin;  // the operands begin with the update
+    const std::int64_t place = begin - op.op->element_begin;  // operands begin with the update's first element
     const AdamWRun run{
         .block = static_cast<std::uint64_t>(op.op->block), .begin = begin, .count = end - begin, .decay = piece.decay};
     const auto array = [&](StateKind kind, Bytes each) { return of.state[static_cast<std::size_t>(kind)] + place * each; };

@@ -1,4 +1,4 @@
-// The optimizer's arithmetic by CUDA's kernels: KernelOptimizer (offload/device.h) on one stream.
+// The optimizer's arithmetic by CUDA kernels: KernelOptimizer (offload/device.h) on one stream.
 // Memory beside the plan, on the device: 8 bytes for each Ki elements of the largest block, and 16 a piece of a tensor.
 // Not here: the kernels (adamw.cuh, squares.cuh, add_gradients.cuh).
 #pragma once
@@ -13,7 +13,7 @@ namespace spillway::cuda {
 
 class StreamOptimizer final : public KernelOptimizer {
  public:
-  // All but the form must outlive it; the queue's stream is of the runtime.
+  // All but `form` must outlive this; the queue's stream is one of the runtime.
   StreamOptimizer(Runtime& runtime, Queue& queue, const UnitGraph& graph, StateForm form);
 
   void add_gradients(const BoundOp& op) override;
@@ -25,9 +25,9 @@ class StreamOptimizer final : public KernelOptimizer {
   Queue& queue_;
   const UnitGraph& graph_;
   const StateForm form_;
-  std::vector<Bytes> ranges_begin_;  // of each block's pieces in `memory_`
+  std::vector<Bytes> ranges_begin_;  // [blocks] offset in `memory_` of the block's ranges
   Bytes nodes_begin_ = 0, sums_begin_ = 0;
-  std::optional<Allocation> memory_;  // on the device: CountedRange of all pieces, sums of nodes, room to add them
+  std::optional<Allocation> memory_;  // on the device: a CountedRange for each piece, sums of nodes, room to add them
 };
 
 }  // namespace spillway::cuda

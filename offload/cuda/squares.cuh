@@ -1,5 +1,5 @@
-// Sums of squares over nodes of a block's tree (memory/square_tree.h), in double, the host's bits exactly; and the norm.
-// Where a gradient waits for its update in bf16, it is rounded on the way, and the sums are those of its rounding.
+// Sums of squares over nodes of a block's tree (memory/square_tree.h), in double, with exactly the host's bits; and the norm.
+// A gradient that waits for its update in bf16 is rounded on the way, and the sums are those of the rounded gradient.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace spillway::cuda {
 
-// Elements of a block that count; what lies between counts as zeros, whatever it holds.
+// A range of a block's elements that count. Elements between ranges count as zeros, whatever they hold.
 struct CountedRange {
   std::int64_t begin = 0, end = 0;
 };
 
-// Of lanes 4 i to 4 i + 3, each with a row of four numbers: lane 4 i + k gets column k.
+// Transposes the four rows of four numbers of lanes 4 i to 4 i + 3: lane 4 i + k gets column k.
 SPILLWAY_GPU void transpose_fours(const Gpu& gpu, float (&x)[4]) {
   SPILLWAY_UNROLL
   for (int mask = 1; mask <= 2; mask *= 2) {
@@ -30,14 +30,14 @@ SPILLWAY_GPU void transpose_fours(const Gpu& gpu, float (&x)[4]) {
   }
 }
 
-// A warp's sums of nodes of a stretch: pack_of(i) gives numbers 4 i to 4 i + 3 of it, put(first, sum) takes a node's, first being
-// the place of its first number in the stretch. Four lanes have a leaf, in the order in which the host adds it: four running
-// sums, then these by pairs; then pairs of the tree.
+// A warp sums the nodes of a stretch. pack_of(i) gives numbers 4 i to 4 i + 3 of the stretch; put(first, sum) takes a node's sum,
+// `first` being the place of its first number in the stretch. Four lanes have a leaf and add it in the host's order: four running
+// sums, then these by pairs; then follow pairs of the tree.
 template <typename PackOf, typename Put>
 SPILLWAY_GPU void square_stretch(const Gpu& gpu, std::int64_t node, const PackOf& pack_of, const Put& put) {
   constexpr int kPacks = static_cast<int>(kSquareStretch) / (4 * 32);
   static_assert(kSquareLeaf == 16);
-  double mine = 0;  // of the lane's turn: 128 numbers
+  double mine = 0;  // sum of the 128 numbers of this lane's turn
   SPILLWAY_NO_UNROLL
   for (int p = 0; p < kPacks; ++p) {
     Floats<4> pack = pack_of(p * 32 + gpu.lane());
@@ -47,7 +47,7 @@ SPILLWAY_GPU void square_stretch(const Gpu& gpu, std::int64_t node, const PackOf
     SPILLWAY_UNROLL
     for (int mask = 1; mask < 32; mask *= 2) {
       sum += gpu.shuffle_xor(sum, mask);
-      const int of_node = 8 * mask;  // numbers, once the lanes of a leaf have met
+      const int of_node = 8 * mask;  // numbers in the sum, once the lanes of a leaf are joined
       if (of_node == node && of_node >= kSquareLeaf && gpu.lane() % (2 * mask) == 0) put((p * 32 + gpu.lane()) * 4, sum);
     }
     mine = p == gpu.lane() ? sum : mine;
@@ -59,11 +59,11 @@ SPILLWAY_GPU void square_stretch(const Gpu& gpu, std::int64_t node, const PackOf
   }
 }
 
-// Which elements of a block count.
+// Tells which elements of a block count.
 class Counting {
  public:
   SPILLWAY_GPU Counting(const CountedRange* ranges, int count) : ranges_(ranges), count_(count) {}
-  // Whether all of [begin, end) do.
+  // True when all elements of [begin, end) count.
   SPILLWAY_GPU bool all(const Gpu& gpu, std::int64_t begin, std::int64_t end) const {
     bool found = ranges_ == nullptr;
     for (int i = 0; i < count_ && !found; ++i) {
@@ -78,22 +78,22 @@ class Counting {
   int count_;
 };
 
-// sums[i] of the i-th `node` elements of [begin, begin + elements), a power of two from kSquareLeaf to kSquareStretch. A warp has
-// a stretch. `vectors`: the arrays are aligned for packs of four.
+// The kernel that sets sums[i] to the sum of squares of the i-th `node` elements; `node` is a power of two from kSquareLeaf to
+// kSquareStretch. A warp has a stretch. `vectors`: the arrays are aligned for packs of four.
 template <bool rounds, bool vectors>
 struct SquareNodes {
   static constexpr int kThreads = 256, kWarps = kThreads / 32;
   std::int64_t elements = 0, node = kSquareStretch;
   const float* gradient = nullptr;       // from the first element on
-  BFloat16* rounded = nullptr;           // the same, where they are rounded
+  BFloat16* rounded = nullptr;           // the same, where the gradient is rounded
   double* sums = nullptr;                // [ceil(elements / node)]
-  std::int64_t first = 0;                // of the elements, in their block
-  const CountedRange* ranges = nullptr;  // of the block, by their begin; null: all count
+  std::int64_t first = 0;                // index in the block of the first element
+  const CountedRange* ranges = nullptr;  // the block's ranges, by their begin; null: all elements count
   int range_count = 0;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t stretch = (gpu.block() * kWarps + gpu.warp()) * kSquareStretch;
-    if (stretch >= elements) return;  // all lanes of the warp
+    if (stretch >= elements) return;  // the same for all lanes of the warp
     const Counting counting(ranges, range_count);
     const bool is_whole =
         stretch + kSquareStretch <= elements && counting.all(gpu, first + stretch, first + stretch + kSquareStretch);
@@ -133,7 +133,7 @@ struct SquareNodes {
   }
 };
 
-// Enqueues it, by vectors where the arrays are aligned for them.
+// Enqueues the kernel, with vectors where the arrays are aligned for them.
 template <bool rounds>
 void device_squares(Queue& queue, const SquareNodes<rounds, true>& of) {
   if (of.elements == 0) return;
@@ -148,18 +148,18 @@ void device_squares(Queue& queue, const SquareNodes<rounds, true>& of) {
   }
 }
 
-// The same of nodes of 2^k stretches from the sums of these: pairs of the tree. A thread has a node. Stretches that the last one
-// lacks count as zeros, which change no sum.
+// The kernel that sums nodes of 2^k stretches from the stretches' sums, by pairs of the tree. A thread has a node. Stretches that
+// the last node lacks count as zeros, which change no sum.
 struct JoinNodes {
   static constexpr int kThreads = 256, kMost = 64;
-  std::int64_t count = 0, stretches = 1;  // all of them, and of a node: kMost at most
+  std::int64_t count = 0, stretches = 1;  // stretches in all; stretches of a node, at most kMost
   const double* of_stretches = nullptr;
   double* sums = nullptr;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t node = gpu.block() * kThreads + gpu.thread();
     if (node * stretches >= count) return;
-    // A binary counter: what is carried are sums of whole subtrees.
+    // A binary counter that carries sums of whole subtrees.
     double open[8];
     for (std::int64_t i = 0; i < stretches; ++i) {
       const std::int64_t at = node * stretches + i;
@@ -174,7 +174,7 @@ struct JoinNodes {
   }
 
  private:
-  // Without an index that only the run knows: they stay in registers.
+  // No index is known only at run time, so that the sums stay in registers.
   static SPILLWAY_GPU double level_of(const double (&open)[8], int level) {
     double found = 0;
     SPILLWAY_UNROLL
@@ -187,8 +187,8 @@ struct JoinNodes {
   }
 };
 
-// Enqueues the sum of a block from those of all its nodes of one size, of those that have none a zero: what sum_of_nodes() has
-// (memory/square_tree.h). `space` is for doubles, scratch_of_sum(count) of them.
+// Enqueues the sum of a block from the sums of all its nodes of one size, where nodes without elements have a zero: it equals
+// sum_of_nodes() (memory/square_tree.h). `space` has room for scratch_of_sum(count) doubles.
 inline std::int64_t scratch_of_sum(std::int64_t count) {
   std::int64_t doubles = 0;
   for (; count > JoinNodes::kMost; doubles += count) count = (count + JoinNodes::kMost - 1) / JoinNodes::kMost;
@@ -204,11 +204,12 @@ inline void device_sum_of_nodes(Queue& queue, std::int64_t count, const double* 
   }
 }
 
-// sqrt of the sum over blocks, one after the other, and the clip factor, as PyTorch's clip_grad_norm_ has it in fp32. One thread.
+// sqrt of the sum over blocks, one after the other, and the clip factor of PyTorch's clip_grad_norm_, in fp32. One thread does
+// it.
 struct NormOfBlocks {
   static constexpr int kThreads = 32;
   int blocks = 0;
-  float clip = 0;                // 0: none
+  float clip = 0;                // 0: no clipping
   const double* sums = nullptr;  // [blocks]
   double* norm_and_factor = nullptr;
 

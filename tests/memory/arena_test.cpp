@@ -51,7 +51,7 @@ TEST(Arena, PrefaultBacksItsSizeAndKeepsWhatIsThere) {
 
 TEST(Arena, TakesWholeHugePagesAndNoMore) {
   if (!kCountsResidentBytes) GTEST_SKIP() << "a sanitizer's own memory is counted, too";
-  process_bytes("VmSize:");  // whose first call may take memory
+  process_bytes("VmSize:");  // the first call may take memory itself
   const Bytes before = process_bytes("VmSize:");
   const Arena arena(100 * kMiB + 4096, "device");
   EXPECT_EQ(process_bytes("VmSize:") - before, 102 * kMiB);

@@ -87,7 +87,7 @@ TEST(LaneBounds, AThirdMayMakeAPairFaster) {
 
 // --- steps ---
 
-// More than the simulator's own rounding: it measures between two of its rounds, of which one may end a little early.
+// More than the simulator's own rounding: it measures between two of its rounds, one of which may end a little early.
 constexpr double kRounding = 1 + 1e-6;
 
 Bound obeyed_bound(const Plan& plan, const UnitGraph& graph, const MachineProfile& machine) {
@@ -105,7 +105,7 @@ std::string words_of(const Choices& choices) {
                      name_of(choices.update), choices.clip, choices.slots, choices.micro_batches, choices.ahead);
 }
 
-// Choices drawn at random, whatever they are good for.
+// Choices drawn at random, good or bad.
 Choices drawn(const UnitGraph& graph, std::mt19937& random) {
   const auto one_of = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   Choices choices = toy_choices(graph, Tier::device);

@@ -1,9 +1,10 @@
-// What of a program must be in order, byte by byte, and what of it is: every pair of operations is looked at, over two rounds
-// where the program repeats. Slow and simple, and on purpose nothing of how the planner derives waits or validate() checks them.
+// Finds operations of a program that must be in order, byte by byte, and are not: it looks at every pair of operations, over two
+// rounds where the program repeats. Slow and simple, and on purpose without any code by which the planner derives waits or
+// validate() checks them.
 //
-// The order that the protocol gives (memory/plan.h): an operation starts when what it waits for is complete. On most lanes it
-// starts when the lane's last one is complete; on an NVMe lane when that one has started, and it is complete after it. That only
-// so many are under way there at a time is not counted on.
+// The order that the protocol gives (memory/plan.h): an operation starts when all operations that it waits for are complete. On
+// most lanes it starts when the lane's last one is complete; on an NVMe lane when that one has started, and it is complete after
+// it. The limit on moves under way there is not counted on.
 #pragma once
 
 #include <bit>
@@ -27,7 +28,7 @@ class OperationSet {
   void add(const OperationSet& others) {
     for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= others.words_[i];
   }
-  // The first that is not in `others`; -1: all are.
+  // The first operation of this set that is not in `others`; -1: all are.
   int first_not_in(const OperationSet& others) const {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       if (const std::uint64_t left = words_[i] & ~others.words_[i]; left != 0)
@@ -51,9 +52,10 @@ class ByteOrder {
     find_conflicts();
   }
 
-  // A pair of operations that touch a byte, one of them writing, and that nothing keeps in order; the ids go on over the rounds.
+  // A pair of operations that touch the same byte, one of them writing, and that nothing keeps in order; ids count over all
+  // rounds.
   std::optional<std::pair<int, int>> unordered() const { return unordered(program_.ops); }
-  // The same with other waits between the same operations.
+  // The same, with other waits between the same operations.
   std::optional<std::pair<int, int>> unordered(const std::vector<Op>& ops) const {
     const std::vector<OperationSet> complete = complete_at_start(ops);
     for (std::size_t id = 0; id < complete.size(); ++id) {
@@ -83,7 +85,7 @@ class ByteOrder {
 
   std::size_t total() const { return program_.ops.size() * static_cast<std::size_t>(rounds_); }
 
-  // Of each tier: whatever slot of two-slot state is meant, both count.
+  // The touches of each tier. Of two-slot state both slots count, whichever is meant.
   By<Tier, std::vector<Touch>> touches() const {
     By<Tier, std::vector<Touch>> touches;
     for (std::size_t id = 0; id < total(); ++id) {
@@ -99,11 +101,11 @@ class ByteOrder {
     return touches;
   }
 
-  // Between two neighbours of all the places where an access begins or ends, all bytes are touched alike: one of them is enough.
+  // Between neighbouring begins and ends of accesses all bytes are touched alike, so one byte stands for each such stretch.
   void find_conflicts() {
     conflicts_.assign(total(), OperationSet(total()));
     for (const std::vector<Touch>& tier : touches()) {
-      std::map<Bytes, std::vector<const Touch*>> at;  // a byte of each stretch, and who touches it
+      std::map<Bytes, std::vector<const Touch*>> at;  // a byte of each stretch, and its touches
       for (const Touch& touch : tier) at[touch.begin], at[touch.end];
       for (const Touch& touch : tier) {
         for (auto byte = at.find(touch.begin); byte->first < touch.end; ++byte) byte->second.push_back(&touch);
@@ -118,7 +120,7 @@ class ByteOrder {
     }
   }
 
-  // Of each operation, those that are complete when it starts.
+  // [operations] those that are complete when each one starts.
   std::vector<OperationSet> complete_at_start(const std::vector<Op>& ops) const {
     std::vector<OperationSet> at_start(total(), OperationSet(total())), at_end = at_start;
     By<Lane, std::optional<std::size_t>> last;
@@ -126,7 +128,7 @@ class ByteOrder {
       const std::size_t round = id / ops.size();
       const Op& op = ops[id % ops.size()];
       for (const Wait& wait : op.waits) {
-        if (wait.turn < 0 && round == 0) continue;  // what was before the first round is not looked at
+        if (wait.turn < 0 && round == 0) continue;  // nothing before the first round is looked at
         at_start[id].add(at_end[(wait.turn < 0 ? round - 1 : round) * ops.size() + static_cast<std::size_t>(wait.op)]);
       }
       auto& before = last[op.lane];
@@ -143,7 +145,7 @@ class ByteOrder {
   const Plan& plan_;
   const Program& program_;
   const int rounds_;
-  std::vector<OperationSet> conflicts_;  // of each operation, those before it
+  std::vector<OperationSet> conflicts_;  // [operations] those before each one that share a byte with it
 };
 
 }  // namespace spillway

@@ -1,4 +1,4 @@
-// Three tiers: whatever rests where, and wherever updates run, every operation finds what the last one wrote.
+// Three tiers: wherever bytes rest and updates run, every operation finds the bytes that the last one wrote.
 #include "memory/chain.h"
 
 #include <fmt/core.h>
@@ -37,7 +37,7 @@ TEST(Chain, LinksAreCrossedOneByOne) {
   EXPECT_EQ(lane_between(Tier::device, Tier::nvme), Lane::nvme_write);
 }
 
-// Each block and each unit somewhere else.
+// Random choices: each block and each unit rests on a tier of its own.
 Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   Draw draw(seed);
   const auto any = [&](auto... of) { return draw.any(of...); };
@@ -48,7 +48,7 @@ Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
   choices.slots = any(1, 2);
   choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
-  choices.update_chunk = 1 << 20;  // updates of whole blocks: in pieces they would be other operations
+  choices.update_chunk = 1 << 20;  // updates take whole blocks: in pieces they would be other operations
   for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
     for (BlockPlace& place : choices.blocks) place.*array = any(Tier::device, Tier::host, Tier::nvme);
   }
@@ -106,7 +106,7 @@ TEST(Chain, EveryOperationFindsWhatTheLastOneWrote) {
     EXPECT_GT(moved[lane], 4000) << name_of(lane);
 }
 
-// The same where NVMe is the device's neighbour, in the combinations that have been there before.
+// The same where NVMe is the device's neighbour, for every third of the combinations in every_choice.h.
 TEST(Chain, AlsoWithoutAHost) {
   int plans = 0;
   for_every_choice(
@@ -139,7 +139,7 @@ TEST(Chain, WaitsOrderEveryByte) {
   }
 }
 
-// What rests on a tier is never moved across a link that does not lie between it and where it is used.
+// Bytes that rest on a tier never cross a link that does not lie between that tier and the tier of their use.
 TEST(Chain, NothingCrossesMoreLinksThanItMust) {
   ToyShape shape = kSmall;
   shape.tied = false;
@@ -160,7 +160,7 @@ TEST(Chain, NothingCrossesMoreLinksThanItMust) {
   }
   EXPECT_EQ(downloaded, gradients);  // each once
   EXPECT_GE(uploaded, weights);
-  EXPECT_LE(uploaded, 2 * weights);  // for the forward, and for the backward where they were not kept
+  EXPECT_LE(uploaded, 2 * weights);  // once for the forward, and once for the backward where they were not kept
   EXPECT_EQ(plan.peak[Tier::nvme], 0);
 }
 

@@ -1,4 +1,4 @@
-// Choices as they are -> a plan, or its tasks alone, without a search.
+// Makes a plan, or its tasks alone, from given choices, without a search.
 #pragma once
 
 #include "memory/passes/packing.h"

@@ -1,5 +1,5 @@
-// Choices drawn at random: one of some values, and the orders of a step.
-// Not here: what rests where, which each test draws for itself.
+// Draws choices at random: one of some values, and the orders of a step.
+// Not here: the tiers on which bytes rest, which each test draws for itself.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class Draw {
   }
   int up_to(int most) { return 1 + static_cast<int>(random_() % static_cast<unsigned>(most)); }
 
-  // When updates come, and how micro-batches go through the units.
+  // Draws when updates come, and how micro-batches go through the units.
   void order(Choices& choices) {
     choices.update = any(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward);
     choices.clip = choices.update != UpdateTime::in_backward;

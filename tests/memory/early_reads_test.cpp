@@ -1,4 +1,4 @@
-// The pass that reads what updates want into room that the program leaves, alone: on task lists of toy graphs.
+// Tests the pass of early reads alone, on task lists of toy graphs: it moves reads for updates into room that the program leaves.
 #include "memory/passes/early_reads.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ Bytes most_held(const TaskList& list, const Residencies& residencies, Tier tier)
   return most;
 }
 
-// Of every fifth choice its tasks, and what is where without and with early reads.
+// Visits every fifth choice: its tasks, and its residencies without and with early reads.
 template <typename Visit>
 void for_lists(Visit&& visit) {
   int lists = 0;
@@ -69,7 +69,7 @@ TEST(EarlyReads, TakeRoomThatIsThereForWhatIsNotComputedWith) {
   EXPECT_GT(moved, 0);
 }
 
-// The lane brings one after the other: nothing that is wanted sooner waits for what is read early.
+// A lane brings one object after the other: no object that is wanted sooner waits for one that is read early.
 TEST(EarlyReads, NoneIsAheadOfWhatIsWantedBeforeIt) {
   for_lists([&](const TaskList&, const Residencies& before, const Residencies& after) {
     for (std::size_t i = 0; i < after.all().size(); ++i) {

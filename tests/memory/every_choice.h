@@ -1,4 +1,4 @@
-// Every combination of choices that changes what a schedule of one rank looks like, on toy graphs.
+// Every combination of choices that changes the look of a schedule of one rank, on toy graphs.
 // Not here: ranks (sharding_test.cpp).
 #pragma once
 
@@ -21,7 +21,7 @@ inline std::string name_of_case(const Choices& c, bool tied, bool fused) {
                      count_of(c.blocks, &BlockPlace::deferred, Deferred::yes));
 }
 
-// But those that are looked up.
+// Blocks that are looked up are not deferred.
 inline void defer_every_other_block(const UnitGraph& graph, Choices& choices) {
   for (std::size_t block = 0; block < graph.blocks.size(); block += 2)
     choices.blocks[block].deferred = graph.blocks[block].looked_up ? Deferred::no : Deferred::yes;

@@ -20,7 +20,7 @@ TEST(Float16, EveryNumberComesBack) {
   }
 }
 
-// Halfway between neighbours the even one is the nearest; a little beside it is not halfway.
+// A value halfway between neighbours rounds to the even one; a value a little beside that rounds to its nearest neighbour.
 TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits + 1 < 0x7c00; ++bits) {
     const float below = Float16{static_cast<std::uint16_t>(bits)}.to_float(),

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-// Read, so that no compiler leaves it out.
+// Is read, so that no compiler leaves it out.
 void take_and_free(Bytes bytes) {
   const std::vector<char> taken(static_cast<std::size_t>(bytes), 'a');
   const volatile char* const data = taken.data();

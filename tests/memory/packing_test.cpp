@@ -1,4 +1,4 @@
-// Places of buffers: what lives at the same time shares no byte, all lies below the peak, and gaps are few.
+// Places of buffers: buffers that live at the same time share no byte, all lie below the peak, and gaps are few.
 #include "memory/passes/packing.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr Bytes kPage = kExtentAlignment;
 
-// On the device, of so many pages, from one operation to another.
+// A buffer on the device of so many pages that lives from one operation to another.
 struct Life {
   Bytes pages;
   int first_op, last_op;
@@ -55,7 +55,7 @@ void expect_places(const Plan& plan, Bytes base) {
   }
 }
 
-// In the order of time the second would lie above the first, and the third, which the gap below it does not hold, above both.
+// In the order of time the second buffer would lie above the first, and the third above both, as it does not fit the gap below.
 TEST(Packing, LargeOnesHaveTheirPlacesFirstWhereTimeLeavesGaps) {
   Plan plan = plan_of({{8, 0, 1}, {1, 1, 9}, {9, 2, 9}}, 3);
   pack(plan);
@@ -63,7 +63,7 @@ TEST(Packing, LargeOnesHaveTheirPlacesFirstWhereTimeLeavesGaps) {
   EXPECT_EQ(plan.peak[Tier::device], (3 + 10) * kPage);
 }
 
-// Nor is there room between those apart, from the top down, and the others.
+// Buffers that are apart lie from the top down, and no room is left between them and the others.
 TEST(Packing, WhatIsApartComesDownFromTheTop) {
   Plan plan = plan_of({{4, 0, 5}, {2, 0, 5, true}, {6, 6, 9, true}});
   pack(plan);
@@ -90,7 +90,7 @@ TEST(Packing, WhatLivesTogetherSharesNoByte) {
     pages += static_cast<double>(plan.peak[Tier::device] - round * kPage);
     alive += static_cast<double>(most_alive(plan.step));
   }
-  EXPECT_LT(pages, 1.135 * alive);  // 1.16 by time alone
+  EXPECT_LT(pages, 1.135 * alive);  // 1.16 in the order of time alone
 }
 
 TEST(FreeSpace, TakesTheLowestGapThatHolds) {
@@ -113,7 +113,7 @@ TEST(FreeSpace, TakesAPlaceThatIsSaid) {
   EXPECT_EQ(space.end(), 12);
   space.take_at(2, 2);
   EXPECT_THROW(space.take_at(3, 2), Error);
-  // The first gap that holds it is from 0 to 2; the next has its middle taken by who comes later.
+  // The first gap that holds it is from 0 to 2; clear_from() rules out all below 5, as for a large buffer that comes later.
   EXPECT_EQ(space.take(2, [](Bytes offset) { return offset < 5 ? 5 : offset; }), 5);
   space.give_back(8, 4);
   EXPECT_EQ(space.end(), 7);

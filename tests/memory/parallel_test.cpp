@@ -1,4 +1,4 @@
-// The pool's promise to kernels: worker numbers below threads(), and never the same one twice at a time, whoever calls.
+// The pool's promise to kernels: worker numbers are below threads(), and no number is used twice at a time, whoever calls.
 #include "memory/parallel.h"
 
 #include <gtest/gtest.h>

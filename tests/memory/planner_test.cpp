@@ -95,7 +95,7 @@ TEST(Planner, RefusesWhatCannotBeExact) {
   for (const BlockPlace& place : outcome.plan->choices.blocks) EXPECT_EQ(place.weight, Tier::nvme);
 }
 
-// What no tier has room for alone rests on several.
+// State that no tier has room for alone rests on several.
 TEST(Planner, TakesTiersTogether) {
   const UnitGraph tiled = toy_graph({.layers = 64}), fused = toy_graph({.layers = 64, .fused = true});
   const GraphCandidates graphs{&tiled, &fused};
@@ -120,7 +120,7 @@ TEST(Planner, TakesTiersTogether) {
   EXPECT_FALSE(plan(Chain::device_host_nvme, 0, 0.3, 0.5));
 }
 
-// Where clipping is rare and a step can be taken back, updates are weighed before the norm is known.
+// Plans that update before the norm is known are weighed where clipping is rare and a step can be taken back.
 TEST(Planner, SpeculatesWhereClippingIsRare) {
   const Graphs graphs;
   PlanRequest request{
@@ -193,7 +193,7 @@ TEST(Planner, WeighsOnFewLayersWhatItThenFillsOnAll) {
   }
 }
 
-// The prediction that comes with a plan is that of this very plan, whatever else was weighed after it.
+// The prediction that comes with a plan is the prediction of this very plan, whatever was weighed after it.
 TEST(Planner, PredictsThePlanThatItGives) {
   const Graphs graphs;
   for (const Bytes budget : {6 * kMiB, 12 * kMiB, kGiB}) {
@@ -207,7 +207,7 @@ TEST(Planner, PredictsThePlanThatItGives) {
   }
 }
 
-// A search may begin with what one for an alike request came to, and with no effort of its own it ends there.
+// A search may begin with the result of one for an alike request, and with no effort of its own it ends there.
 TEST(Planner, BeginsWithThePlanOfAnAlikeRequest) {
   const Graphs graphs;
   PlanRequest request{.budgets = {{Tier::device, 6 * kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2};
@@ -233,13 +233,13 @@ TEST(Planner, BeginsWithThePlanOfAnAlikeRequest) {
   EXPECT_LE(make_plan(graphs.candidates(), machine(), request).prediction.step_s, in_backward.prediction.step_s);
 
   request.effort = 0;
-  request.budgets[Tier::device] = 4 * kMiB;  // what rested there is too much now
+  request.budgets[Tier::device] = 4 * kMiB;  // too little for the bytes that rested there
   const PlanOutcome smaller = make_plan(graphs.candidates(), machine(), request);
   ASSERT_TRUE(smaller.plan);
   EXPECT_LE(smaller.plan->peak[Tier::device], 4 * kMiB);
 }
 
-// More memory, or a tier more, never makes a plan slower by over 3 %: the search finds what it found with less.
+// More memory, or a tier more, never makes a plan slower by over 3 %: the search still finds the plan that it found with less.
 TEST(Planner, MoreMemoryIsNeverSlower) {
   const Graphs graphs;
   MachineProfile apart = machine();

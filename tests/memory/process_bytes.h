@@ -1,4 +1,4 @@
-// What the system says that this process has of memory.
+// The memory of this process, as the system reports it.
 #pragma once
 
 #include <fstream>
@@ -9,7 +9,7 @@
 namespace spillway {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCountsResidentBytes = false;  // shadow memory is resident as well
+inline constexpr bool kCountsResidentBytes = false;  // the sanitizer's shadow memory is resident as well
 #else
 inline constexpr bool kCountsResidentBytes = true;
 #endif

@@ -15,7 +15,7 @@
 namespace spillway {
 namespace {
 
-// Of the calling thread; 0 where the kernel does not say (before 6.12).
+// The length of the calling thread's turns; 0 where the kernel does not say (before 6.12).
 std::uint64_t turn_ns() {
   std::array<std::uint64_t, 16> attributes{};
   if (syscall(SYS_sched_getattr, 0, attributes.data(), sizeof attributes, 0) != 0) return 0;

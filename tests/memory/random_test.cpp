@@ -1,4 +1,5 @@
-// Random numbers must be those of their counter alone, even over values, and different wherever any part of the counter is.
+// Random numbers must depend on their counter alone, be even over all values, and differ wherever any part of the counter
+// differs.
 #include "memory/random.h"
 
 #include <gtest/gtest.h>
@@ -65,8 +66,8 @@ TEST(Random, NeighboursAreUnrelated) {
   }
 }
 
-// What stochastic rounding lives on: the 16-bit halves of a number, one for m and one for v, of elements beside each other, in
-// the same place of the next rows, and one key away. As a product's mean: deviation 1/12 / sqrt(n).
+// Stochastic rounding needs these to be uncorrelated: the 16-bit halves of a number, one for m and one for v, of elements beside
+// each other, in the same place of the next rows, and one key away. The mean of a product has deviation 1/12 / sqrt(n).
 TEST(Random, HalvesAreUncorrelated) {
   constexpr std::size_t kNumbers = 1 << 16;
   std::vector<std::size_t> lags;

@@ -1,4 +1,4 @@
-// The pass that says how far ahead of its use something is read, alone: on task lists of toy graphs.
+// Tests reach_of() alone, on small task lists: how far ahead of its use an object is read.
 #include "memory/passes/reach.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace spillway {
 namespace {
 
-// An object that is taken, with its bytes, by the only task of a phase.
+// A task list in which the only task of each phase takes one object, of so many bytes.
 TaskList chain_of(const std::vector<Bytes>& taken, Access access = Access::read) {
   TaskList list;
   for (const Bytes bytes : taken) {
@@ -29,7 +29,7 @@ TaskList chain_of(const std::vector<Bytes>& taken, Access access = Access::read)
   return list;
 }
 
-// Of buffers of so many bytes, behind each task.
+// [tasks] Reach::behind() of each task, for a buffer with `bytes` to write.
 std::vector<int> behind(const TaskList& list, Bytes ahead, Bytes bytes = 0) {
   const Reach reach = reach_of(list, ahead);
   std::vector<int> last;
@@ -43,7 +43,7 @@ TEST(Reach, SoManyBytesAreOnTheirWayForOthers) {
   EXPECT_EQ(reach_of(list, 40).ahead, (std::vector<int>{0, 0, 0, 2, 3}));
   EXPECT_EQ(reach_of(list, 50).ahead, (std::vector<int>{0, 0, 0, 1, 3}));
   EXPECT_EQ(reach_of(list, 100).ahead, (std::vector<int>{0, 0, 0, 0, 0}));
-  // What is only read leaves nothing to be written: all that follows may be meanwhile.
+  // Objects that are only read leave nothing to be written, so buffers stay reserved through all tasks that follow.
   EXPECT_EQ(behind(list, 40), (std::vector<int>{4, 4, 4, 4, 4}));
 }
 
@@ -62,7 +62,7 @@ TEST(Reach, ALargeObjectIsKeptForAsLongAsItIsWritten) {
   EXPECT_EQ(behind(list, 0, 45), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
-// Strips of a phase have their unit's weights together, and they count once.
+// The strips of a phase share their unit's weights, which count once.
 TEST(Reach, APhaseIsOne) {
   TaskList list = chain_of({10, 10, 10, 10});
   list.tasks[1].phase = 0, list.operands[1].object = 0;
@@ -71,14 +71,14 @@ TEST(Reach, APhaseIsOne) {
   EXPECT_EQ(reach_of(list, 10).ahead, (std::vector<int>{0, 0, 0, 1}));
 }
 
-// Between units come updates that take ten times as much as they.
+// Between units come updates that take ten times as many bytes as a unit.
 TEST(Reach, UnitsAreFetchedForWhileThoseBeforeThemCompute) {
   TaskList list = chain_of({10, 100, 10, 100, 10, 100, 10});
   for (const std::size_t update : {1, 3, 5}) list.tasks[update].op.lane = Lane::update;
   const Reach far = reach_of(list, 40), near = reach_of(list, 10);
   EXPECT_EQ(far.ahead, (std::vector<int>{0, 0, 0, 2, 0, 4, 2}));
   EXPECT_EQ(far.unit, far.ahead);
-  EXPECT_EQ(near.ahead, (std::vector<int>{0, 0, 0, 2, 1, 4, 3}));  // one unit of compute is all that is on its way
+  EXPECT_EQ(near.ahead, (std::vector<int>{0, 0, 0, 2, 1, 4, 3}));  // at most one unit of compute is on its way
   EXPECT_EQ(reach_of(list, 0).ahead, (std::vector<int>{0, 1, 2, 3, 4, 5, 6}));
 }
 

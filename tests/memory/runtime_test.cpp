@@ -1,4 +1,4 @@
-// Streams must keep order within, run beside each other, and wait for exactly what events say.
+// A stream must keep the order of its work, run beside other streams, and wait for exactly the recorded events.
 #include "memory/runtime.h"
 
 #include <gmock/gmock.h>
@@ -135,8 +135,8 @@ TEST(CpuRuntime, AnEventBelongsToOneStream) {
   EXPECT_ANY_THROW(second->record(*event));
 }
 
-// Buffers walk around a ring of streams; each hop adds its own amount to what the hop before left. A wait that is missed or comes
-// too early gives another sum, and a race for ThreadSanitizer.
+// Buffers walk around a ring of streams; each hop adds its own amount to the result of the hop before. A wait that is missed or
+// comes too early gives another sum, and a race for ThreadSanitizer.
 TEST(CpuRuntime, ManyStreamsPassBuffersAround) {
   constexpr int kStreams = 8, kHops = 4000;
   struct Hop {

@@ -23,7 +23,7 @@ TEST(Schedule, EveryCombinationIsValid) {
 }
 
 TEST(Schedule, TheOrderOfArithmeticIsThatOfTheInCorePlan) {
-  // What is computed, on which micro-batch, in which order, must not depend on where bytes rest or when they move.
+  // The operations, their micro-batches and their order must not depend on where bytes rest or when they move.
   const auto arithmetic = [](const Plan& plan) {
     std::vector<std::string> steps;
     for (const Op& op : plan.step.ops) {
@@ -52,8 +52,9 @@ TEST(Schedule, EachBlockIsUpdatedOnceAndCompletely) {
   });
 }
 
-// The sum of a block's squares has one writer, which comes before the norm; what goes from one update of a block to the next is
-// touched by the updates of that block alone until its sum is there; and updates read the gradient of their own elements alone.
+// The sum of a block's squares has one writer, which comes before the norm. The open nodes that go from one update of a block to
+// the next are touched by that block's updates alone until its sum is there. Updates read the gradient of their own elements
+// alone.
 TEST(Schedule, SquaresAreAddedUpInWordsOfThePlan) {
   std::size_t in_parts = 0;
   for_every_choice([&](const UnitGraph& graph, const Choices& choices) {
@@ -173,8 +174,8 @@ TEST(Schedule, OffloadNeedsLessMemory) {
   EXPECT_LT(peak(Tier::nvme, Saved::recompute), peak(Tier::nvme, Saved::keep) / 2);
 }
 
-// What a head makes in strips needs no more than a strip, and no pass of its own, where it is not
-// kept; else the backward finds it.
+// Logits that a head makes in pieces and does not keep need no more room than a piece, and no pass of their own; logits that are
+// kept are there for the backward.
 TEST(Schedule, LogitsAreKeptOrMadeAgainByTheBackwardItself) {
   const UnitGraph graph = toy_graph({});
   const int head = static_cast<int>(graph.units.size()) - 1;
@@ -231,7 +232,7 @@ TEST(Validate, RefusesWhatTheExecutorCouldNotRun) {
   }
 }
 
-// The program that runs now and then is one like any other.
+// The evaluation's program obeys the same rules as any other.
 TEST(Validate, RefusesTheSameOfAnEvaluation) {
   const UnitGraph graph = toy_graph({});
   Choices choices = toy_choices(graph, Tier::nvme);

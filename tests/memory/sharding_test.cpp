@@ -49,8 +49,8 @@ TEST(Sharding, MovesTwoParametersAStepAndThreeWhereWeightsAreSharded) {
       choices.sharding.stage = 3;
       const Traffic traffic = traffic_of(compiled(graph, choices));
       EXPECT_EQ(traffic.reduced, parameters);
-      // Once for the forward and once for the backward, but for what the forward used last, which is still there, and for
-      // lookups, whose backward takes no weights.
+      // Weights are gathered once for the forward and once for the backward, except those that the forward used last, which are
+      // still there, and those of lookups, whose backward takes no weights.
       EXPECT_EQ(traffic.gathered, 2 * parameters - vocabulary - 2 * vocabulary);
     }
   }

@@ -20,7 +20,7 @@ MachineProfile machine() {
   return machine;
 }
 
-// Of so many milliseconds alone.
+// An operation that takes so many milliseconds alone.
 Op op(Lane lane, double ms, Waits waits = {}) {
   Op made;
   made.lane = lane;
@@ -96,10 +96,10 @@ TEST(Simulate, RequestsOfADriveTakeAWhileBesideTheirBytes) {
   profile.nvme_read_requests = 20'000;  // 50 microseconds each
   EXPECT_NEAR(read_s(10 * kRequestBytes), 10 * large_s, kNear);
   EXPECT_NEAR(read_s(kSmallRequestBytes), 50e-6, kNear);
-  // Half of a large one: the way between.
+  // Half of a large one: between the two.
   const double half = static_cast<double>(kRequestBytes / 2 - kSmallRequestBytes) / (kRequestBytes - kSmallRequestBytes);
   EXPECT_NEAR(read_s(kRequestBytes / 2), 50e-6 + half * (large_s - 50e-6), kNear);
-  profile.nvme_read_requests = 1e9;  // cannot be: no faster than their bytes, but for nothing
+  profile.nvme_read_requests = 1e9;  // cannot be: requests then cost only their bytes
   EXPECT_NEAR(read_s(10 * kRequestBytes), 10 * large_s, kNear);
 }
 
@@ -111,18 +111,18 @@ TEST(Simulate, AUnitIsSlowerThanItsParts) {
 }
 
 TEST(Simulate, MovesUnderWayShareTheDriveAndCompleteInOrder) {
-  // The small one has had its share after two of three milliseconds, but completes behind the large one.
+  // The small move's bytes are done before the large one's, but it completes behind the large one, which was started first.
   Prediction prediction = predict({op(Lane::nvme_read, 3), op(Lane::nvme_read, 1)});
   EXPECT_NEAR(prediction.step_s, 4e-3, kNear);
   EXPECT_NEAR(prediction.timeline.spans[0].end_s, prediction.timeline.spans[1].end_s, kNear);
   EXPECT_NEAR(prediction.timeline.spans[0].begin_s, prediction.timeline.spans[1].begin_s, kNear);
-  // What waits for the first of many does not have it sooner than those that are under way with it.
+  // An operation that waits for the first of many moves has it no sooner than the moves that are under way beside it.
   std::vector<Op> ops;
   for (int i = 0; i < kMovesUnderWay; ++i) ops.push_back(op(Lane::nvme_read, 1));
   ops.push_back(op(Lane::compute, 2, {{0, 0}}));
   prediction = predict(ops);
   EXPECT_NEAR(prediction.timeline.spans.back().begin_s, 1e-3 * kMovesUnderWay, kNear);
-  // Of large moves no more than the first has requests in flight.
+  // Only the first of several large moves has requests in flight.
   prediction = predict({op(Lane::nvme_read, 40), op(Lane::nvme_read, 40)});
   EXPECT_NEAR(prediction.timeline.spans[0].end_s, 40e-3, kNear);
   EXPECT_NEAR(prediction.timeline.spans[1].end_s, 80e-3, kNear);

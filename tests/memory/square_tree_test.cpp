@@ -1,5 +1,5 @@
-// Whoever has which part of a block's squares, in whatever order they are added: the bits are those of the plain recursion over
-// the whole.
+// However a block's squares are cut into parts, and in whichever order these are added, the bits are those of the plain recursion
+// over the whole block.
 #include "memory/square_tree.h"
 
 #include <gtest/gtest.h>
@@ -65,13 +65,13 @@ TEST(SquareTree, AnyCutInAnyOrderGivesTheBitsOfTheWhole) {
     for (const SquareNode& node : nodes) tree.add(node), in_turn += node.sum;
     ASSERT_EQ(tree.sum(), plain_sum(values)) << "trial " << trial << " of " << count;
     others += in_turn != plain_sum(values);
-    // What is kept of the whole is no more than the nodes that it has to be.
+    // The tree keeps no more nodes of the whole than necessary.
     EXPECT_EQ(std::ssize(tree.nodes()), SquareCut(0, count * kSquareStretch).size());
   }
   EXPECT_GT(others, 100);  // else the test could not tell one order from another
 }
 
-// As ranks have them, and updates: each keeps what its own range is, and another adds these up.
+// Parts as ranks and updates have them: each keeps the nodes of its own range, and another adds these up.
 TEST(SquareTree, PartsAreTheNodesOfTheirRanges) {
   std::mt19937 random(12);
   for (int trial = 0; trial < 200; ++trial) {
@@ -89,7 +89,7 @@ TEST(SquareTree, PartsAreTheNodesOfTheirRanges) {
       if (begin == 0) {
         EXPECT_LE(expected.size(), kSquareNodesFromBegin);
       }
-      std::vector<double> sums;  // all that has to be kept
+      std::vector<double> sums;  // the only numbers that must be kept
       for (std::int64_t place = 0; place < expected.size(); ++place) {
         const SquareNode& node = part.nodes()[static_cast<std::size_t>(place)];
         EXPECT_EQ(node.begin, expected[place].begin);

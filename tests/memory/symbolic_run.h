@@ -1,7 +1,7 @@
-// Runs a plan's programs, operation by operation, on real bytes: what an operation writes is a hash of what it is and of what it
-// reads, and moves copy. So two plans of the same arithmetic leave the same bytes exactly where every operation finds what the
-// last one wrote, wherever bytes rest and whichever way they came.
-// Not here: rows that are fetched one by one; lanes, which waits keep in this order (byte_order.h).
+// Runs a plan's programs, operation by operation, on real bytes: an operation writes a hash of what it is and of what it reads,
+// and moves copy. So two plans of the same arithmetic leave the same bytes exactly when every operation finds what the last one
+// wrote, wherever bytes rest and whichever way they came.
+// Not here: lanes, which waits keep in this order (byte_order.h).
 #pragma once
 
 #include <algorithm>
@@ -103,13 +103,13 @@ class SymbolicRun {
     return op.strip.first < 0 ? name : hash_of(name, static_cast<std::uint64_t>(first_micro_batch(op) + 1));
   }
 
-  // What is updated is part of itself alone.
+  // Updated bytes enter only their own new value.
   void compute(const Program& program, const Op& op) {
     std::uint64_t inputs = name_of_work(op);
     for (auto operand = op.operands.begin(); operand != op.operands.end(); ++operand) {
       if (operand->buffer < 0 || operand->access != Access::read) continue;
       const auto is_same = [&](const Operand& other) { return other.buffer == operand->buffer && other.access == Access::write; };
-      if (std::any_of(op.operands.begin(), operand, is_same)) continue;  // made by the operation itself
+      if (std::any_of(op.operands.begin(), operand, is_same)) continue;  // the operation itself has written it
       inputs = hash_bytes(inputs, at(program, *operand), static_cast<std::size_t>(operand->bytes));
     }
     for (std::size_t i = 0; i < op.operands.size(); ++i) {

@@ -13,7 +13,7 @@ namespace spillway {
 
 struct ToyShape {
   int layers = 4;
-  int frozen = 0;  // layers, the first ones, whose blocks are not trained
+  int frozen = 0;  // number of first layers whose blocks are not trained
   int vocabulary_tiles = 2;
   bool tied = true;
   bool fused = false;
@@ -132,7 +132,7 @@ class ToyGraph {
   const ToyShape shape_;
   UnitGraph graph_;
   std::vector<int> embeddings_;
-  int x_ = -1, dx_ = -1;  // the boundary behind what there is so far, and its gradient
+  int x_ = -1, dx_ = -1;  // the boundary value behind the units so far, and its gradient
 };
 
 inline UnitGraph toy_graph(const ToyShape& shape) { return ToyGraph(shape).take(); }

@@ -1,4 +1,4 @@
-// A step in turns: what is done in which of them, and that neither a program nor what is predicted of it depends on how many
+// A step in turns: which operations are in which turns; and neither a program nor the prediction of its turns depends on how many
 // there are between the first and the last.
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ TEST(Turns, AProgramDoesNotGrowWithMicroBatches) {
   }
 }
 
-// What a gradient sum is fetched for, and where it is kept, turn by turn.
+// The turns in which a gradient sum is fetched, and those in which it is saved.
 TEST(Turns, SumsAreTakenAfterTheFirstAndKeptUntilTheLast) {
   const UnitGraph graph = toy_graph({.layers = 3, .tied = false});
   for (const UpdateTime update : kUpdates) {
@@ -94,7 +94,7 @@ TEST(Turns, SumsAreTakenAfterTheFirstAndKeptUntilTheLast) {
         if (operand.buffer < 0 || operand.role != (op.lane == Lane::nvme_read ? Role::from : Role::to)) continue;
         const Buffer& home = buffer_of(plan, plan.step, operand.buffer);
         if (home.category != Category::gradients) continue;
-        // With a sum that waited, which its update takes right before the backward, in one.
+        // A sum that waited, which its update takes right before the backward, may come in the same read.
         if (op.lane == Lane::nvme_read && (op.when | kWaitingUpdates) == (kAfterFirst | kWaitingUpdates)) ++fetched;
         if (op.lane == Lane::nvme_write) kept += (op.when & kMiddleTurns) != 0 ? 1 : 0;
       }
@@ -104,7 +104,7 @@ TEST(Turns, SumsAreTakenAfterTheFirstAndKeptUntilTheLast) {
   }
 }
 
-// Of the turns between the first and the last two are gone through: each further one takes as long as another.
+// The simulator goes through two turns between the first and the last: each further turn takes as long as another.
 TEST(Turns, EachFurtherOneTakesAsLong) {
   MachineProfile machine;
   machine.gemm_bf16_flops = machine.gemm_fp32_flops = machine.attention_bf16_flops = machine.attention_fp32_flops = 4e11;
@@ -118,7 +118,7 @@ TEST(Turns, EachFurtherOneTakesAsLong) {
       const Prediction three = predicted(3), four = predicted(4), five = predicted(5), many = predicted(100);
       const double each_s = five.step_s - four.step_s;
       EXPECT_GT(each_s, 0);
-      EXPECT_NEAR(four.step_s - three.step_s, each_s, 0.02 * each_s);  // all of these turns are gone through
+      EXPECT_NEAR(four.step_s - three.step_s, each_s, 0.02 * each_s);  // the simulator goes through all of these turns
       EXPECT_NEAR(many.step_s, four.step_s + 96 * each_s, 1e-6 * many.step_s);
       EXPECT_EQ(many.timeline.spans.size(), 3 * plan_of(graph, 200, 2, update, tier).step.ops.size());
       const auto last = std::ranges::max_element(many.timeline.spans, {}, &Span::end_s);

@@ -1,5 +1,5 @@
-// The pass that deals out updates, alone: each piece lies between the moment its gradient is complete and the moment its block is
-// due, and they come at an even pace.
+// Tests the tasks of updates alone: each piece lies between the moment when its gradient is complete and the moment when its
+// block is due, and pieces come at an even pace.
 #include "memory/passes/update_tasks.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Listed listed(const UnitGraph& graph, const Choices& choices) {
   return made;
 }
 
-// Tasks of the compute lane that take a block's weights in this pass, and those that add to its gradient: the first and the last.
+// The first and the last task of the compute lane that takes a block's weights in this pass, or adds to its gradient.
 struct Bounds {
   int first_forward = -1, last_backward = -1;
 };
@@ -68,7 +68,7 @@ TEST(UpdateTasks, LieBetweenTheGradientAndTheNextUse) {
   EXPECT_GT(pieces, 1000);
 }
 
-// A layer's pieces are shared out among the strips of others, not issued all at once between two of them.
+// A layer's pieces are dealt out among the strips of other layers, not issued all at once between two strips.
 TEST(UpdateTasks, ComeAtAnEvenPace) {
   const UnitGraph graph = toy_graph({.layers = 6, .layer_elements = 512 * 1024});
   for (const UpdateTime update : {UpdateTime::in_backward, UpdateTime::in_next_forward}) {

@@ -1,4 +1,5 @@
-// Waits order what must be in order, found out byte by byte (byte_order.h), in every program of a plan; and none of them is idle.
+// Waits order all operations that must be in order, as byte_order.h finds byte by byte, in every program of a plan; and no wait
+// is idle.
 #include "memory/passes/waits.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int kLayers = 2;
 
-// A step comes after itself; the others run alone.
+// A step's program follows itself; the others run alone.
 struct Part {
   std::string_view name;
   Program Plan::* program;
@@ -25,7 +26,7 @@ struct Part {
 };
 constexpr Part kParts[] = {{"step", &Plan::step, 2}, {"evaluate", &Plan::evaluate, 1}};
 
-// With a program to evaluate by, as the planner makes it.
+// A plan with a program for evaluation, as the planner makes it.
 Plan with_evaluation(const UnitGraph& graph, const Choices& choices, const UnitGraph& tiled) {
   Plan plan = build_schedule(graph, choices);
   plan.evaluate = build_evaluation(tiled, plan);
@@ -46,7 +47,7 @@ void expect_ordered(const Plan& plan) {
   ASSERT_GT(pairs, 10);
 }
 
-// Each wait taken away leaves two operations without an order; validate() says so, too, which is slower.
+// Without any one wait two operations have no order; validate(), which is slower, refuses such a plan, too.
 int expect_no_wait_idle(const Plan& plan, const UnitGraph& graph, bool validates) {
   int waits = 0;
   for (const Part& part : kParts) {
@@ -68,7 +69,7 @@ int expect_no_wait_idle(const Plan& plan, const UnitGraph& graph, bool validates
   return waits;
 }
 
-// What is not uniform: each block somewhere else, and each unit's values.
+// Choices that are not uniform: each block, and each unit's values, may rest on another tier.
 Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
   Draw draw(seed);
   const auto any = [&](auto... of) { return draw.any(of...); };
@@ -136,7 +137,7 @@ TEST(Waits, OrderAllThatSharesAByteInPlansThatAreFound) {
   EXPECT_GE(programs, 16) << "steps and evaluations";
 }
 
-// A plan that never trains has one program, of another builder.
+// A plan that never trains has one program, from another builder.
 TEST(Waits, OrderAllThatSharesAByteInInference) {
   const UnitGraph graph = toy_graph({.layers = kLayers});
   for (const Tier tier : {Tier::device, Tier::nvme}) {
@@ -165,16 +166,16 @@ TEST(Waits, NoneIsIdle) {
   EXPECT_GT(waits, 1000);
 }
 
-// --- That the ruler itself is straight --------------------------------------------------------------------------------------
+// --- Tests of ByteOrder itself -----------------------------------------------------------------------------------------------
 
-// Operations on one resident buffer of a page each in the device tier, without waits.
+// Operations without waits, each on one of two resident buffers of a page on the device tier.
 struct ToyProgram {
   ToyProgram() {
     plan.resident.push_back({.name = {"a page"}, .bytes = kExtentAlignment, .resident = true});
     plan.resident.push_back({.name = {"another"}, .bytes = kExtentAlignment, .offset = kExtentAlignment, .resident = true});
     plan.peak[Tier::device] = 2 * kExtentAlignment;
   }
-  // Touches bytes of a page, or, without any, nothing.
+  // Adds an operation that touches bytes of a page; with 0 bytes it touches nothing.
   int add(Lane lane, Access access, int buffer = 0, Bytes begin = 0, Bytes bytes = kExtentAlignment) {
     Op op;
     op.lane = lane;
@@ -193,8 +194,8 @@ struct ToyProgram {
 TEST(ByteOrder, OfWhatSharesBytes) {
   ToyProgram toy;
   const int a = toy.add(Lane::compute, Access::write, 0, 0, 100);
-  toy.add(Lane::update, Access::write, 0, 100, 100);  // beside it
-  toy.add(Lane::network, Access::write, 1, 0, 100);   // of another page
+  toy.add(Lane::update, Access::write, 0, 100, 100);  // other bytes of the page
+  toy.add(Lane::network, Access::write, 1, 0, 100);   // bytes of another page
   EXPECT_FALSE(toy.unordered());
   const int d = toy.add(Lane::nvme_write, Access::read, 0, 99, 1);
   EXPECT_EQ(toy.unordered(), toy.pair(a, d));
@@ -228,21 +229,21 @@ TEST(ByteOrder, OfLanes) {
 }
 
 TEST(ByteOrder, OfChains) {
-  // Moves are complete in order: who waits for the second has the first.
+  // Moves complete in order: an operation that waits for the second has the first.
   ToyProgram in_order;
   in_order.add(Lane::nvme_read, Access::write, 0);
   const int second = in_order.add(Lane::nvme_read, Access::write, 1), user = in_order.add(Lane::compute, Access::read, 0);
   EXPECT_TRUE(in_order.unordered());
   in_order.wait(user, second);
   EXPECT_FALSE(in_order.unordered());
-  // They start in order: what the first has waited for is over when the second starts.
+  // Moves start in order: the waits of the first are over when the second starts.
   ToyProgram starts;
   const int writer = starts.add(Lane::compute, Access::write, 0), first = starts.add(Lane::nvme_write, Access::read, 1);
   const int behind = starts.add(Lane::nvme_write, Access::read, 0);
   EXPECT_EQ(starts.unordered(), starts.pair(writer, behind));
   starts.wait(first, writer);
   EXPECT_FALSE(starts.unordered());
-  // By way of a third, which shares nothing with the first.
+  // Order by way of a third operation, which shares nothing with the first.
   ToyProgram third;
   const int a = third.add(Lane::compute, Access::write, 0), b = third.add(Lane::update, Access::write, 1),
             c = third.add(Lane::nvme_write, Access::read, 0);

@@ -1,4 +1,4 @@
-// What no plan may change between steps, asked of any plan with its state on NVMe, beside a plan with everything on the device.
+// Compares a plan with state on NVMe with a plan that has everything on the device: no plan may change results between steps.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ inline void expect_bytes_and_peaks_of_plan(SmallTraining& training) {
   EXPECT_EQ(training.last().peak, training.plan().peak);
 }
 
-// The second step's loss is divided by nothing and is not finite: the state is that after the first, updates that waited for the
-// second's forward applied.
+// The second step's loss is divided by zero and is not finite: the state is that after the first step, with its updates applied
+// that waited for the second's forward.
 inline void expect_infinite_loss_leaves_step_before(const SmallModel& model, const Choices& choices, const Choices& plain_choices,
                                                     const std::string& directory) {
   SmallTraining training(model, plan_of(model, choices), directory);

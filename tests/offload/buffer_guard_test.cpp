@@ -1,5 +1,5 @@
-// Bytes that no running operation has: a kernel or a transfer that touches them is caught, and one that keeps to its buffers is
-// not.
+// The guard catches a kernel or transfer that touches bytes which no running operation has, and leaves one alone that keeps to
+// its buffers.
 #include "offload/buffer_guard.h"
 
 #include <fmt/core.h>
@@ -48,7 +48,7 @@ class BufferGuardTest : public ::testing::Test {
   BufferGuardTest() { BufferGuard::release_all(plan_, span_of(device_)); }
 #ifdef SPILLWAY_POISONS
   bool touchable(Bytes at) const { return __asan_address_is_poisoned(device_.data() + at) == 0; }
-  // Which of the arena's five pages may be touched, at their beginnings.
+  // [5 pages of the arena] true: the page's first byte may be touched.
   std::vector<bool> touchable_pages() const {
     std::vector<bool> pages;
     for (Bytes page = 0; page < 5; ++page) pages.push_back(touchable(page * kPage));
@@ -135,7 +135,7 @@ class BufferGuardDeathTest : public ::testing::Test {
  protected:
   BufferGuardDeathTest() {
     testing::FLAGS_gtest_death_test_style = "threadsafe";  // the executor has threads
-    // The same for this process and for the one that is to die, which cannot remove its own.
+    // One directory for this process and for the process that is to die, which could not remove one of its own.
     const auto place = std::hash<std::string>{}(std::filesystem::current_path().string());
     const char* test = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     directory_ = fmt::format("{}{}_{:x}", ::testing::TempDir(), test, place);
@@ -157,7 +157,7 @@ TEST_F(BufferGuardDeathTest, AKernelThatWritesBehindItsBufferIsCaught) {
     small.load_weights();
     small.train(2);
   };
-  train();  // as it should be
+  train();  // must work without a planted error
   for (int id = 0; id < static_cast<int>(plan.step.ops.size()); ++id) {
     const Op& op = plan.step.ops[id];
     if (op.kind != OpKind::forward) continue;
@@ -166,7 +166,7 @@ TEST_F(BufferGuardDeathTest, AKernelThatWritesBehindItsBufferIsCaught) {
       const Buffer& workspace = buffer_of(plan, plan.step, operand.buffer);
       const Bytes behind = workspace.offset + workspace.bytes;
       if (behind >= plan.peak[Tier::device] || in_use(plan, id, behind)) continue;
-      // One float behind its workspace.
+      // Touches one float behind its workspace.
       const CallList& list = (*model.tiled.code[static_cast<std::size_t>(op.unit)])[Pass::forward];
       model.around = std::make_unique<TellingBackend>(model.backend, list, [&](const PassMemory& memory) {
         const float one = 1;

@@ -1,5 +1,5 @@
-// Updates in the backward of which some blocks' wait for the next forward: evaluating, flushing and stopping between steps find
-// the state that a plain run has. Losses and states of whole runs: trainer/run/equivalence_test.cpp.
+// Updates run in the backward, but those of some blocks wait for the next forward: evaluating, flushing and stopping between
+// steps find the state that a plain run has. Losses and states of whole runs: trainer/run/equivalence_test.cpp.
 #include <gtest/gtest.h>
 
 #include "tests/offload/beside_plain.h"

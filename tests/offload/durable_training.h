@@ -1,4 +1,5 @@
-// Trainings whose steps are made durable in two directories, and what a store then holds, beside the states of a run in core.
+// Trainings whose steps are made durable in two directories, and comparison of a store's contents with the states of a run in
+// core.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -64,7 +65,7 @@ class DurableTraining : public ::testing::Test {
     return plan_of(model_, choices);
   }
 
-  // The state after each step, of a run in core that nothing happens to.
+  // The state after each step of an undisturbed run in core.
   const std::vector<std::uint64_t>& states(const DurableCase& of) {
     std::vector<std::uint64_t>& states = states_[{of.clip, of.form}];
     if (!states.empty()) return states;
@@ -85,7 +86,8 @@ class DurableTraining : public ::testing::Test {
     return digest;
   }
 
-  // Of what the newest record names, which is that of `step`; every extent has the hash that the record says.
+  // Digest of the state that the newest record names. Expects the record to be that of `step`, and every extent to have its
+  // recorded hash.
   static std::uint64_t digest_of_record(Store& store, const StoreIdentity& identity, std::int64_t step) {
     CommitLog log(store, identity);
     const CommitRecord record = log.newest().value();
@@ -116,7 +118,7 @@ class DurableTraining : public ::testing::Test {
     return options;
   }
 
-  // A store that is fresh, and a training on it whose state before the first step is durable.
+  // A fresh store, and a training on it whose state before the first step is durable.
   struct Begun {
     Begun(const DurableTraining& test, const DurableCase& of, const Plan& plan, std::int64_t interval, DirectIo direct)
         : durability{.identity = {},

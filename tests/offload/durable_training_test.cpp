@@ -1,4 +1,4 @@
-// Steps made durable while training goes on: what is held, ended or damaged meanwhile leaves the state of a step, to the bit.
+// Steps are made durable while training goes on: a hold, an end or damage meanwhile leaves the state of a step, to the bit.
 #include <fstream>
 #include <random>
 #include <set>
@@ -8,7 +8,7 @@
 namespace spillway {
 namespace {
 
-// Steps go on beside a state that is held, and the store keeps saying that state until it is let go.
+// Steps go on beside a state that is held, and the store's record names that state until the hold ends.
 TEST_F(DurableTraining, a_state_that_is_held_stays_while_steps_go_on) {
   for (const DurableCase& of : durable_cases()) {
     if (of.clip && of.update == UpdateTime::in_backward) continue;
@@ -35,7 +35,8 @@ TEST_F(DurableTraining, a_state_that_is_held_stays_while_steps_go_on) {
   }
 }
 
-// An end between two steps that overlap: the one under way writes over what is durable only if what comes before it is, too.
+// A run ends between two steps that overlap: the step under way writes over durable state only once the step before is durable,
+// too.
 TEST_F(DurableTraining, an_end_beside_a_step_under_way_leaves_what_is_durable) {
   int overlapped = 0;
   for (const DurableCase& of : durable_cases()) {
@@ -56,7 +57,7 @@ TEST_F(DurableTraining, an_end_beside_a_step_under_way_leaves_what_is_durable) {
   EXPECT_GT(overlapped, 10);
 }
 
-// Whichever operation reads it, and whoever checks what that read: the lane, or the update that is the first to take it.
+// This holds whichever operation reads the bit, and whoever checks that read: the lane, or the update that is first to take it.
 TEST_F(DurableTraining, a_flipped_bit_is_named_and_the_step_before_stays) {
   std::mt19937_64 random(5);
   int flipped = 0;
@@ -66,7 +67,7 @@ TEST_F(DurableTraining, a_flipped_bit_is_named_and_the_step_before_stays) {
     std::set<std::string> kinds;
     for (std::size_t index = 0; index < layout.state.arrays.size(); ++index) {
       const std::string& name = layout.state.arrays[index].name;
-      // Of each kind of array the first, and others now and then.
+      // Takes the first array of each kind, and others now and then.
       if (plan.resident[static_cast<std::size_t>(layout.state.buffer[index])].tier == Tier::device) continue;
       if (!kinds.insert(name.substr(name.rfind('/'))).second && random() % 5 != 0) continue;
       Begun run(*this, of, plan, 1, DirectIo::off);
@@ -102,7 +103,7 @@ TEST_F(DurableTraining, a_flipped_bit_is_named_and_the_step_before_stays) {
   EXPECT_GT(flipped, 50);
 }
 
-// What rests on the device is read out of a copy of it, in this slot or that: damage is where it was read.
+// State that rests on the device is read from its copy in the store, in either slot: the error names damage where it was read.
 TEST_F(DurableTraining, a_flipped_bit_of_a_copy_is_named_where_it_is) {
   const DurableCase of = {"all on the device", Tier::device, Tier::device};
   const Plan plan = plan_for(of);

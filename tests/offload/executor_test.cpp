@@ -1,4 +1,4 @@
-// The executor: state in and out, steps that overlap, what it records, what stops it, and that nothing hangs when a disk fails.
+// The executor: state in and out, steps that overlap, recorded times, stopped steps; and nothing hangs when a disk fails.
 #include "offload/executor.h"
 
 #include <gtest/gtest.h>
@@ -136,7 +136,7 @@ TEST_F(ExecutorTest, StepsThatOverlapGiveWhatStepsAloneGive) {
   }
 }
 
-// Every operation begins after what it waits for has ended, in the recorded times, too; each lane keeps its order.
+// In the recorded times, too, every operation begins after those that it waits for have ended, and each lane keeps its order.
 TEST_F(ExecutorTest, TheTimelineFollowsThePlan) {
   for (const UpdateTime update : kUpdates) {
     SmallTraining small(model_, plan_of(model_, choices(Tier::nvme, update)), directory_);
@@ -240,8 +240,8 @@ TEST_F(ExecutorTest, ALossThatIsNotFiniteIsNotApplied) {
   }
 }
 
-// Data that cannot be read end what asked for them, and nothing else: what is under way is finished, and the same step may be
-// submitted again.
+// Data that cannot be read end the call that asked for them, and nothing else: steps under way are finished, and the same step
+// may be submitted again.
 TEST_F(ExecutorTest, TokensThatCannotBeFilledBeginNothing) {
   struct NoTokens {};
   for (const UpdateTime update : kUpdates) {
@@ -284,7 +284,7 @@ TEST_F(ExecutorTest, TokensThatCannotBeFilledBeginNothing) {
   }
 }
 
-// Some operation's request fails, each in turn: the error names what failed, comes out of wait(), and nothing hangs.
+// The request of one operation fails, of each in turn: wait() throws an error that names the request, and nothing hangs.
 TEST_F(ExecutorTest, ADiskThatFails) {
   for (const UpdateTime update : kUpdates) {
     Choices spilling = choices(Tier::nvme, update);

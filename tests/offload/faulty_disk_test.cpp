@@ -1,5 +1,5 @@
-// Steps made durable on a disk that loses power or fails at any request: what is found afterwards is the state of a step, to the
-// bit, and training goes on from it as if nothing had been.
+// Steps are made durable on a disk that loses power or fails at any request: the store then holds the state of a step, to the
+// bit, and training goes on from it as if nothing had happened.
 #include <cerrno>
 #include <random>
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 class FaultyDisk : public DurableTraining {
  protected:
-  // A run of its own process, as far as it can see: finds out whether there is a state to go on with.
+  // A run that could be a process of its own: it finds out by itself whether there is a state to go on with.
   struct Attempt {
     std::int64_t began_at = 0;
     std::int64_t certain = -1;  // a step that is durable for certain; -1: none
@@ -66,7 +66,7 @@ class FaultyDisk : public DurableTraining {
       for (std::int64_t step = submitted + 1; step <= kSteps; ++step) {
         while (submitted < std::min(kSteps, small.pipelines() ? step + 1 : step)) small.submit(++submitted);
         EXPECT_EQ(small.executor().wait().step, step);
-        // Its run made the step before durable.
+        // The step's run has made the step before durable.
         result.certain = std::max(result.certain, (step - 1) / of.interval * of.interval);
       }
       EXPECT_EQ(digest(small.state()), states(of).at(kSteps)) << of.name << " from step " << result.began_at;
@@ -79,7 +79,7 @@ class FaultyDisk : public DurableTraining {
     return result;
   }
 
-  // Goes on after what happened to the disk, to the end.
+  // Goes on after the fault of the disk, to the end.
   void go_on(const DurableCase& of, const Attempt& before) {
     SimulatedDisk disk(files());
     const Attempt on = attempt(of, disk, true);
@@ -95,7 +95,7 @@ class FaultyDisk : public DurableTraining {
                        target.place);
   }
 
-  // Where that request fails, the run ends by saying so, and goes on; where it is answered in parts, nothing is lost.
+  // Where that request fails, the run ends with an error and can be continued; where it is answered in parts, nothing is lost.
   void expect_goes_on_after(const DurableCase& of, const SimulatedDisk::Target& target) {
     for (const int error : {EIO, ENOSPC}) {
       SimulatedDisk disk(files());
@@ -118,7 +118,7 @@ class FaultyDisk : public DurableTraining {
     return disk.events();
   }
 
-  // A whole run's requests, by what they are.
+  // The requests of a whole run, by kind.
   std::map<std::string, std::vector<SimulatedDisk::Target>> requests_of_a_whole_run(const DurableCase& of) {
     const Plan plan = plan_for(of);
     const DurableLayout layout = durable_layout(plan, model_.of(plan).graph);
@@ -164,15 +164,15 @@ class FaultyDisk : public DurableTraining {
     EXPECT_GE(durable.size(), 4U) << "power was lost at few different steps";
   }
 
-  std::map<std::pair<std::string, Bytes>, Bytes>* where_ = nullptr;  // filled in by attempts: file, offset -> of the store
+  std::map<std::pair<std::string, Bytes>, Bytes>* where_ = nullptr;  // file, offset -> offset in the store; attempts fill it
 };
 
 TEST_F(FaultyDisk, power_lost_at_any_request) { lose_power(1, 200); }
 
 TEST_F(FaultyDisk, SlowPowerLostManyTimes) { lose_power(1000, 10'000); }
 
-// The first, the last and some between of every kind of request that a run makes, with every fault that a request can have: what
-// cannot be mended ends the run with what failed, and the last durable step is there.
+// For every kind of request that a run makes, the first, the last and some between get every fault that a request can have: a
+// fault that cannot be mended ends the run with an error that names it, and the last durable step is there.
 TEST_F(FaultyDisk, every_kind_of_request_failing) {
   std::set<std::string> kinds;
   for (const std::size_t which : {1, 5}) {
@@ -183,7 +183,7 @@ TEST_F(FaultyDisk, every_kind_of_request_failing) {
         const SimulatedDisk::Target& target = requests[(requests.size() - 1) * share / 3];
         SCOPED_TRACE(words_of(of, kind, target));
         expect_goes_on_after(of, target);
-        if (share % 2 == 0) continue;  // each takes its time-out
+        if (share % 2 == 0) continue;  // each of these waits for its time-out
         SimulatedDisk hanging(files());
         hanging.hang(target);
         const Attempt hung =
@@ -202,7 +202,7 @@ TEST_F(FaultyDisk, every_kind_of_request_failing) {
                                             "write of a record", "write of state"));
 }
 
-// Short, late and reordered results are nobody's loss.
+// Short, late and reordered results lose nothing.
 TEST_F(FaultyDisk, results_that_are_short_late_and_out_of_order) {
   for (const DurableCase& of : durable_cases()) {
     SimulatedDisk disk(files());

@@ -1,4 +1,5 @@
-// Which slot is written, whatever is held and whatever becomes durable: beside slots that have a label of the step in them.
+// The slot that is written is right, whatever is held and whatever becomes durable: checked with slots that hold the label of a
+// step.
 #include "offload/generations.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ TEST(Generations, never_write_over_what_is_durable_nor_lose_the_present) {
   int commits = 0, in_place = 0;
   for (int round = 0; round < 200; ++round) {
     const auto interval = static_cast<std::int64_t>(1 + random() % 3);
-    const bool commits_first = random() % 2 == 0;  // where updates do not wait for the next step
+    const bool commits_first = random() % 2 == 0;  // as where updates do not wait for the next step
     Generations generations(true, interval);
     std::array<std::int64_t, 2> slots = {0, -1};  // the step whose state is there
     Generation durable = generations.take(0).value();

@@ -1,4 +1,4 @@
-// The update must be the formulas' to the last bit, on every instruction set, however a run is cut and threaded.
+// The update must equal the formulas to the last bit, on every instruction set, however a run is cut and threaded.
 #include "offload/host_adamw.h"
 
 #include <gtest/gtest.h>
@@ -228,7 +228,7 @@ TYPED_TEST(HostAdamW, NothingOutsideTheRunIsTouched) {
   }
 }
 
-// Against the formulas in double: a few roundings of fp32 in the step, one in the weight.
+// Compared with the formulas in double: a few roundings of fp32 in the step, one in the weight.
 TEST(HostAdamW, IsCloseToDouble) {
   const std::int64_t count = 10'000;
   Numbers numbers(count);
@@ -246,7 +246,7 @@ TEST(HostAdamW, IsCloseToDouble) {
       v[i] = s.beta2 * v[i] + (1 - s.beta2) * g * g;
       const double step = s.lr * (m[i] / (1 - std::pow(s.beta1, t))) / (std::sqrt(v[i] / (1 - std::pow(s.beta2, t))) + s.epsilon);
       w[i] = w[i] * (1 - s.lr * s.weight_decay) - step;
-      // m cancels where the gradient turns against it, so the step's error is measured by what it is made of.
+      // m cancels where the gradient turns against it, so the step's error is measured by the terms that it consists of.
       const double scale = std::abs(step) + s.lr * (std::abs(numbers.m[i]) + std::abs(g)) /
                                                 (std::sqrt(v[i] / (1 - std::pow(s.beta2, t))) + s.epsilon) / (1 - s.beta1);
       ASSERT_NEAR(form.w[i], w[i], t * epsilon * (2 * std::abs(w[i]) + 1e-3 + 16 * scale)) << "element " << i << ", step " << t;
@@ -256,7 +256,7 @@ TEST(HostAdamW, IsCloseToDouble) {
 
 // --- stochastic rounding --------------------------------------------------------------------------------------------------
 
-// With no gradient and beta 1 nearly 1, m stays what it is but for the rounding: its mean over many elements must be the number.
+// With no gradient and beta 1 nearly 1, only rounding changes m: its mean over many elements must be the number itself.
 TEST(HostAdamWCompact, RoundingIsRightOnAverage) {
   const std::int64_t count = 1 << 18;
   const float value = 1.0f + 0x1p-7f;  // times 0.9: between two bf16 numbers, step 2^-8
@@ -293,7 +293,7 @@ TEST(HostAdamWCompact, DrawsDependOnSeedStepAndBlock) {
   EXPECT_NE(moments(1, 2), moments(1, 3));
 }
 
-// Of one element too, over many steps: what is too small to move a bf16 moment at once moves it in the end.
+// The same for one element over many steps: a change that is too small to move a bf16 moment at once moves it in the end.
 TEST(HostAdamWCompact, RoundingIsRightOverSteps) {
   const std::int64_t count = 77, steps = 1 << 12;
   const BFloat16 one = BFloat16::from_float(1.0f);

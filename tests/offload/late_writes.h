@@ -1,5 +1,6 @@
-// A disk that is late with one write, until the step after has its loss: what of a step is still to be written when another is
-// stopped. Not here: requests that fail (tests/nvme/faulty_queue.h).
+// A disk that is late with one write, until the step after has its loss: so a step still has a write to come when another is
+// stopped.
+// Not here: requests that fail (tests/nvme/faulty_queue.h).
 #pragma once
 
 #include <chrono>
@@ -15,7 +16,7 @@
 
 namespace spillway {
 
-// Closed, it holds whoever comes to it, until it is opened once it holds somebody. Waiting ends in vain after 20 seconds.
+// A closed gate holds every thread that comes to it; it can be opened once it holds one. Waiting ends in vain after 20 seconds.
 class Gate {
  public:
   void close() {
@@ -51,7 +52,7 @@ class Gate {
   bool closed_ = false, held_ = false, in_vain_ = false;
 };
 
-// Writes of some extents pass a gate before they are asked of the disk, and with them all that the lane would start after them.
+// Writes of some extents pass a gate before they reach the disk, and so do all requests that the lane would start after them.
 class LateWrites final : public IoQueue {
  public:
   struct Extent {
@@ -81,7 +82,7 @@ class LateWrites final : public IoQueue {
   Gate& gate_;
 };
 
-// What the `back`-th of the step's writes, counted from the last, writes to; in both slots.
+// The extents, in both slots, that the `back`-th of the step's writes, counted from the last, writes.
 inline std::vector<LateWrites::Extent> extents_of_write(const Plan& plan, int back) {
   std::vector<LateWrites::Extent> extents;
   for (auto op = plan.step.ops.rbegin(); op != plan.step.ops.rend(); ++op) {
@@ -97,7 +98,7 @@ inline std::vector<LateWrites::Extent> extents_of_write(const Plan& plan, int ba
   return extents;
 }
 
-// Tells when a list has run.
+// A backend that calls a function when a list has run.
 class TellingBackend final : public Backend {
  public:
   TellingBackend(Backend& backend, const CallList& list, std::function<void(const PassMemory&)> told)

@@ -14,7 +14,7 @@
 namespace spillway {
 namespace {
 
-// Arrays of a block, from element to element what an update takes.
+// The arrays of a block, and the operands of an update of a range of its elements.
 struct BlockState {
   std::array<std::vector<std::byte>, kStateKinds> state;
   std::vector<float> gradient;
@@ -67,7 +67,7 @@ UnitGraph graph_of_blocks() {
   return graph;
 }
 
-// Of elements that a piece has, in double, as if all were one; and that no gap counts, whatever it holds.
+// The sum of squares of the pieces' elements, in long double; gaps do not count, whatever they hold.
 double squares_by_pieces(const ParameterBlock& block, const std::vector<float>& gradient) {
   long double sum = 0;
   for (const TensorPiece& piece : block.pieces) {
@@ -92,8 +92,7 @@ std::size_t words_of(const UnitGraph& graph) {
 
 class SquareAndUpdate : public testing::TestWithParam<std::tuple<StateForm, std::int64_t>> {};
 
-// Updates begin at any multiple of their own size, within nodes and pieces; here also rows that are longer than what is updated
-// at a time.
+// Updates begin at any multiple of their own size, within nodes and pieces; here rows may also be longer than one update.
 TEST_P(SquareAndUpdate, LeavesWhatTwoPassesLeave) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
@@ -129,7 +128,7 @@ TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   const auto [form, cut] = GetParam();
   UnitGraph graph;
   graph.blocks = {block_of({{1 << 16, 3}})};
-  // Squares beyond fp32 are no better: Adam would divide by an infinite v from then on.
+  // Squares beyond fp32 are as bad: Adam would divide by an infinite v from then on.
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), 2e19f}) {
     OptimizerOps ops(graph, {.form = form}, 2);
     BlockState state(graph.blocks[0], form);
@@ -147,7 +146,7 @@ TEST_P(SquareAndUpdate, SaysThatAGradientIsNotFinite) {
   }
 }
 
-// An update ends where the part of a rank may end: nothing of what follows need be there.
+// An update ends where the part of a rank may end: no memory behind that end need exist.
 TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
   const auto [form, cut] = GetParam();
   const UnitGraph graph = graph_of_blocks();
@@ -171,7 +170,7 @@ TEST_P(SquareAndUpdate, ReadsNoMoreThanItsOwnElements) {
   }
 }
 
-// Each rank squares its part of a block and gives the nodes that this is, whoever comes first: the sum is that of one rank.
+// Each rank squares its part of a block and gives the nodes of that part, in any order of ranks: the sum is that of one rank.
 TEST(FinishGradient, IsTheSumOfWhatRanksHave) {
   const UnitGraph graph = graph_of_blocks();
   OptimizerOps ops(graph, {.form = StateForm::exact}, 2);
@@ -200,7 +199,7 @@ TEST(FinishGradient, IsTheSumOfWhatRanksHave) {
   }
 }
 
-// What lies between pieces may be anything.
+// Padding between pieces may hold anything.
 TEST(FinishGradient, CountsNoGap) {
   const UnitGraph graph = graph_of_blocks();
   for (const StateForm form : {StateForm::exact, StateForm::compact}) {

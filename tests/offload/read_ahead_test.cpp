@@ -1,4 +1,4 @@
-// What is read far ahead of its use: the numbers stay, and so do the bytes moved.
+// Reads far ahead of their use change neither the numbers nor the bytes moved.
 #include <gtest/gtest.h>
 
 #include "tests/offload/beside_plain.h"
@@ -28,7 +28,7 @@ class ReadAhead : public ::testing::TestWithParam<UpdateTime> {
 INSTANTIATE_TEST_SUITE_P(Updates, ReadAhead,
                          ::testing::Values(UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward));
 
-// How many operations each read of optimizer state comes before the update that takes it, on average.
+// The average number of operations from a read of optimizer state to the update that takes it.
 double operations_ahead(const Plan& plan) {
   double ahead = 0, updates = 0;
   std::vector<int> read_by(plan.resident.size() + plan.step.buffers.size(), -1);
@@ -48,7 +48,7 @@ TEST_P(ReadAhead, ComesEarlierAndTakesNoMoreThanWasKeptForIt) {
   const Plan near = plan_of(model_, choices(Tier::nvme, kNear)), far = plan_of(model_, choices(Tier::nvme));
   EXPECT_GT(operations_ahead(far), 2 * operations_ahead(near));
   EXPECT_GT(far.peak[Tier::device], near.peak[Tier::device]);
-  // Besides it there is what comes next itself, a quarter behind, and gaps between buffers.
+  // Beside the bytes read ahead there are the next object itself, half as many bytes kept behind, and gaps between buffers.
   EXPECT_LE(far.peak[Tier::device], near.peak[Tier::device] + 2 * kFar);
 }
 

@@ -48,7 +48,7 @@ inline MachineProfile made_up_machine() {
           .nvme_mixed_write_bytes = 7e8};
 }
 
-// A model compiled both ways, with what it computes on.
+// A model compiled both ways, with its thread pool and backend.
 struct SmallModel {
   SmallModel(const std::string& golden, DType dtype, std::int64_t micro_batch, std::int64_t sequence, int threads = 2,
              std::optional<Cuts> cuts = std::nullopt, ScratchBound scratch = {})
@@ -74,8 +74,8 @@ struct SmallModel {
   ResolvedModel resolved;
   ThreadPool pool;
   mutable CpuBackend backend;
-  std::unique_ptr<Backend> around;                        // in its place, where a test looks at what runs
-  std::function<std::unique_ptr<Device>()> other_device;  // in place of the CPU; then the scratch is its kernels'
+  std::unique_ptr<Backend> around;                        // used in place of `backend`, where a test looks at the calls
+  std::function<std::unique_ptr<Device>()> other_device;  // makes a device in place of the CPU; workspaces are for its kernels
   CompiledModel tiled, fused;
 };
 
@@ -125,7 +125,7 @@ class SmallTraining {
     make_executor(store_ ? &*store_ : nullptr, nullptr);
   }
 
-  // In a store that outlives it.
+  // Keeps its state in a store that outlives it.
   SmallTraining(const SmallModel& model, Plan plan, Store& store, const DurabilityOptions& durability)
       : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
     validate(plan_, graph());
@@ -239,7 +239,7 @@ class SmallTraining {
   std::optional<Executor> executor_;  // last: it uses the others
 };
 
-// Choices as they are -> a plan, without a search.
+// Makes a plan from given choices, without a search.
 inline Plan plan_of(const SmallModel& model, const Choices& choices, bool evaluates = false) {
   Plan plan = build_schedule(graph_of(model.graphs(), choices), choices);
   if (evaluates) plan.evaluate = build_evaluation(model.tiled.graph, plan);

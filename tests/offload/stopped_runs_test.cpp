@@ -1,4 +1,5 @@
-// A step whose loss is not finite, while the one before still writes: it takes nothing from that one, and keeps it from nothing.
+// A step's loss is not finite while the step before still writes: the stopped step changes nothing of the step before, and does
+// not keep its writes from completing.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ class StoppedRuns : public ::testing::Test {
   StoppedRuns() {
     std::string pattern = ::testing::TempDir() + "stopped_runs_XXXXXX";
     directory_ = mkdtemp(pattern.data());
-    // The first unit is the last to run backward: the loss of its step is known then, and has stopped the step or has not.
+    // The first unit is the last to run backward: by then the step's loss is known, and whether it has stopped the step.
     const CallList& first = (*model_.fused.code.front())[Pass::backward];
     model_.around = std::make_unique<TellingBackend>(model_.backend, first, [this](const PassMemory&) {
       if (++backwards_ == (kGood + 1) * kMicroBatches) gate_.open();
@@ -33,8 +34,7 @@ class StoppedRuns : public ::testing::Test {
   }
   ~StoppedRuns() override { std::filesystem::remove_all(directory_); }
 
-  // The weights on the device, and no two buffers of a step in the same place: a forward waits for nothing that the step before
-  // still writes.
+  // Weights rest on the device, and no two buffers of a step share a place: so a forward waits for no write of the step before.
   Plan plan_for(const Case& of, int slots) const {
     Choices choices = uniform_choices(model_, 1, StateForm::exact, kMicroBatches, of.clip, Tier::device);
     set_order(choices, Order::vertical);
@@ -59,11 +59,11 @@ class StoppedRuns : public ::testing::Test {
     return options;
   }
 
-  // kGood steps, and another that is stopped, while the last writes of the steps before are still to come.
+  // Trains kGood steps, and another that is stopped while the last writes of the steps before are still to come.
   void train_into_a_stop(SmallTraining& small) {
     const bool waits = small.plan().choices.update == UpdateTime::in_next_forward;
     std::int64_t submitted = 0;
-    // Where updates wait, it is the step that stops that makes those of the one before.
+    // Where updates wait, the step that stops makes the updates of the step before.
     while (submitted < (waits ? kGood : kGood - 1)) {
       small.submit(++submitted);
       EXPECT_EQ(small.executor().wait().stopped, "");
@@ -78,7 +78,7 @@ class StoppedRuns : public ::testing::Test {
     }
     const StepOutcome outcome = small.executor().wait();
     EXPECT_EQ(outcome.step, kGood + 1);
-    EXPECT_NE(outcome.stopped, "");  // by the loss, or by a gradient that is not finite either
+    EXPECT_NE(outcome.stopped, "");  // by the loss, or by a gradient, which is not finite either
     EXPECT_TRUE(outcome.state_intact);
     EXPECT_TRUE(gate_.held_and_opened());
   }
