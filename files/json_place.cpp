@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/names.h"
+#include "memory/base/names.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "files/safetensors_header.h"
 #include "files/strict_json.h"
-#include "memory/bfloat16.h"
-#include "memory/error.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

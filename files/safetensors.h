@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "files/posix_file.h"
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

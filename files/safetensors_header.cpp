@@ -10,7 +10,7 @@
 
 #include "files/placeholder.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "files/json_text.h"
 #include "files/safetensors_header.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

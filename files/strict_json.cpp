@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "files/placeholder.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "memory/control_words.h"
+#include "memory/plan/control_words.h"
 #include "models/unit_code.h"
 
 namespace spillway {

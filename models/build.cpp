@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
 #include "models/mlp.h"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "models/config.h"
 #include "models/unit_code.h"
 #include "models/unit_draft.h"

@@ -11,7 +11,7 @@
 #include "files/json_text.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/config_section.h"
 #include "models/kernel_shapes.h"
 

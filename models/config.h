@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "models/activation.h"
 #include "models/family.h"
 

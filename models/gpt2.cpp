@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/head.h"

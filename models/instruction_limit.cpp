@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway::ops {
 

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "memory/unit.h"
+#include "memory/plan/unit.h"
 #include "models/activation.h"
 #include "models/kernel_shapes.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/experts.h"

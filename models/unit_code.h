@@ -1,5 +1,5 @@
 // A unit's compiled code: a list of kernel calls for each of its passes. Units of the same shape share one.
-// Not here: what a unit needs and costs (memory/unit.h), when it runs (offload/), who runs the lists (backend.h).
+// Not here: what a unit needs and costs (memory/plan/unit.h), when it runs (offload/), who runs the lists (backend.h).
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/unit.h"
+#include "memory/plan/unit.h"
 #include "models/kernels.h"
 
 namespace spillway {

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -9,9 +9,9 @@
 #include <set>
 #include <string>
 
-#include "memory/bfloat16.h"
-#include "memory/error.h"
-#include "memory/random.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/error.h"
+#include "memory/base/random.h"
 
 namespace spillway {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "files/safetensors.h"
 #include "files/safetensors_writer.h"
-#include "memory/unit.h"
+#include "memory/plan/unit.h"
 #include "models/config.h"
 
 namespace spillway {

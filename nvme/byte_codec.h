@@ -10,7 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "memory/arena.h"
+#include "memory/runtime/arena.h"
 #include "nvme/commit_record.h"
 #include "nvme/store.h"
 

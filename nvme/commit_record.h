@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

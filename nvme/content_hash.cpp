@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
 #include <xxh_x86dispatch.h>

@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

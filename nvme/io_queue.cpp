@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/io_uring_queue.h"
 #include "nvme/thread_queue.h"
 

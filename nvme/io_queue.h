@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

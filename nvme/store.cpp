@@ -8,7 +8,7 @@
 #include <set>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/store_channel_impl.h"
 #include "nvme/store_file.h"
 #include "nvme/striping.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/types.h"
+#include "memory/base/types.h"
+#include "memory/plan/machine.h"
 #include "nvme/io_queue.h"
 #include "nvme/store_channel.h"
 #include "nvme/store_identity.h"

@@ -5,7 +5,7 @@
 #include <system_error>
 #include <thread>
 
-#include "memory/poison.h"
+#include "memory/runtime/poison.h"
 #include "nvme/store_channel_impl.h"
 
 namespace spillway {

@@ -10,7 +10,7 @@
 #include <memory>
 #include <span>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "nvme/io_queue.h"
 
 namespace spillway {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/store_channel.h"
 #include "nvme/striping.h"
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "nvme/directory_lock.h"
 #include "nvme/store.h"
 #include "nvme/store_identity.h"

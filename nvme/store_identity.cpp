@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/byte_codec.h"
 #include "nvme/content_hash.h"
 #include "nvme/directory_lock.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

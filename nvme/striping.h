@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "memory/error.h"
-#include "memory/prompt_thread.h"
+#include "memory/base/error.h"
+#include "memory/base/prompt_thread.h"
 
 namespace spillway {
 namespace {

@@ -1,14 +1,14 @@
-// Sums of squares of a block's fp32 gradient over nodes of its tree (memory/square_tree.h), computed by the calling thread. A
-// gradient that waits for its update in bf16 is rounded on the way, and the sums are those of the rounded gradient.
-// Not here: who adds them up, and when (optimizer_ops.h); the kernel (models/cpu/ops.h).
+// Sums of squares of a block's fp32 gradient over nodes of its tree (memory/plan/square_tree.h), computed by the calling thread.
+// A gradient that waits for its update in bf16 is rounded on the way, and the sums are those of the rounded gradient. Not here:
+// who adds them up, and when (optimizer_ops.h); the kernel (models/cpu/ops.h).
 #pragma once
 
 #include <cstdint>
 #include <limits>
 
-#include "memory/bfloat16.h"
-#include "memory/square_tree.h"
-#include "memory/unit.h"
+#include "memory/base/bfloat16.h"
+#include "memory/plan/square_tree.h"
+#include "memory/plan/unit.h"
 
 namespace spillway {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "models/unit_code.h"
 #include "offload/buffer_guard.h"
 #include "offload/tier_memory.h"

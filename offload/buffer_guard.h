@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "memory/plan.h"
-#include "memory/poison.h"
+#include "memory/plan/plan.h"
+#include "memory/runtime/poison.h"
 
 namespace spillway {
 

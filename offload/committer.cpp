@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

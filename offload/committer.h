@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "memory/arena.h"
+#include "memory/runtime/arena.h"
 #include "nvme/commit_log.h"
 #include "offload/durable_layout.h"
 #include "offload/generations.h"

@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <span>
 
-#include "memory/control_words.h"
-#include "memory/plan.h"
-#include "memory/runtime.h"
+#include "memory/plan/control_words.h"
+#include "memory/plan/plan.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway {
 

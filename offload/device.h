@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
-#include "memory/runtime.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/runtime.h"
 #include "models/backend.h"
 #include "offload/adamw_settings.h"
 #include "offload/bound_program.h"

@@ -1,5 +1,5 @@
 // GPUs in a program that was built without CUDA: there are none.
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "offload/device.h"
 
 namespace spillway {

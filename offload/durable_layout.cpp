@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/content_hash.h"
 
 namespace spillway {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "nvme/commit_record.h"
 #include "nvme/store_identity.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "memory/prompt_thread.h"
+#include "memory/base/prompt_thread.h"
 
 namespace spillway {
 

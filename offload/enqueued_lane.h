@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "memory/error.h"
-#include "memory/runtime.h"
+#include "memory/base/error.h"
+#include "memory/runtime/runtime.h"
 #include "offload/bound_program.h"
 #include "offload/buffer_guard.h"
 #include "offload/lane_runner.h"

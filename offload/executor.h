@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
-#include "memory/parallel.h"
-#include "memory/plan.h"
-#include "memory/timeline.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 #include "models/unit_code.h"
 #include "nvme/store.h"
 #include "offload/adamw_settings.h"

@@ -1,6 +1,6 @@
 // Decides which slot of the state on NVMe holds which step, and which step is durable: the slot that a run reads, the slot that
 // its updates write, and the state that its commit makes durable. State in memory has one content, which a commit copies.
-// Not here: the slots' bytes (memory/plan.h), making them durable (committer.h).
+// Not here: the slots' bytes (memory/plan/plan.h), making them durable (committer.h).
 //
 //   next(): the present state ──updates──► the next one, which is the present from then on
 //   take_due(): the present state, if it is due, counts as durable from then on

@@ -12,8 +12,8 @@
 #include <cmath>
 #include <type_traits>
 
-#include "memory/error.h"
-#include "memory/random.h"
+#include "memory/base/error.h"
+#include "memory/base/random.h"
 #include "models/cpu/simd-inl.h"
 
 #ifndef SPILLWAY_OFFLOAD_HOST_ADAMW_TABLE

@@ -8,9 +8,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "memory/bfloat16.h"
-#include "memory/parallel.h"
-#include "memory/unit.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/unit.h"
 #include "offload/adamw_settings.h"
 
 namespace spillway {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

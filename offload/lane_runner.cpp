@@ -4,8 +4,8 @@
 #include <span>
 #include <utility>
 
-#include "memory/error.h"
-#include "memory/prompt_thread.h"
+#include "memory/base/error.h"
+#include "memory/base/prompt_thread.h"
 #include "offload/nvme_lane.h"
 
 namespace spillway {

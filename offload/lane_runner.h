@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
 #include "offload/committer.h"

@@ -1,6 +1,6 @@
 // An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order. State
 // that they read is checked here, beside the work of the drive, unless an update checks it (update_hashes.h). Hashes of state
-// that they write come from updates, too; where these do not see it (plan.h: updates_see_state), they are noted here.
+// that they write come from updates, too; where these do not see it (choices.h: updates_see_state), they are noted here.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <span>
 
-#include "memory/error.h"
-#include "memory/plan.h"
+#include "memory/base/error.h"
+#include "memory/plan/plan.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
 #include "offload/run_under_way.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "offload/block_squares.h"
 
 namespace spillway {

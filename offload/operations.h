@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
-#include "memory/plan.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/plan.h"
 #include "offload/bound_program.h"
 #include "offload/control_mirror.h"
 #include "offload/device.h"

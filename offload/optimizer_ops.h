@@ -1,5 +1,5 @@
 // The optimizer's operations: they finish gradients, take their norm and update state, on the update lane or the device's
-// (memory/plan.h: lane_of_gradients, lane_of_updates).
+// (memory/plan/choices.h: lane_of_gradients, lane_of_updates).
 // Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (executor.h).
 //
 // Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. In Llama 3.1 405B that is an attention block of
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
-#include "memory/plan.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/plan.h"
 #include "offload/bound_program.h"
 #include "offload/host_adamw.h"
 #include "offload/update_hashes.h"
@@ -31,7 +31,7 @@ class OptimizerOps {
   // gradient to bf16 first and sums the rounded one. False where the sum is not finite.
   bool finish_gradient(const BoundOp& op, double* words);
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, like the order within
-  // a block (memory/square_tree.h): so the norm depends neither on the plan nor on threads, nor will it depend on ranks.
+  // a block (memory/plan/square_tree.h): so the norm depends neither on the plan nor on threads, nor will it depend on ranks.
   double norm(const double* words) const;
   // AdamW on a range of a block. `hashes`: hashes of the state that have begun, where it is durable; else null.
   void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "memory/timeline.h"
+#include "memory/plan/timeline.h"
 #include "offload/bound_program.h"
 #include "offload/executor.h"
 #include "offload/generations.h"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/content_hash.h"
 
 namespace spillway {

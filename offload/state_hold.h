@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "memory/arena.h"
-#include "memory/chain.h"
+#include "memory/plan/chain.h"
+#include "memory/runtime/arena.h"
 
 namespace spillway {
 

@@ -1,16 +1,16 @@
 // The memory of a plan's tiers other than NVMe, and access to its bytes: operations on the tier reach them directly, everybody
 // else by copies.
-// Not here: where buffers lie (memory/plan.h), the store (nvme/store.h).
+// Not here: where buffers lie (memory/plan/plan.h), the store (nvme/store.h).
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <span>
 
-#include "memory/error.h"
-#include "memory/parallel.h"
-#include "memory/plan.h"
-#include "memory/runtime.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/plan.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway {
 

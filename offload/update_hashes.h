@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "offload/bound_program.h"
 #include "offload/state_extents.h"
 

@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tools/output_format.h"
 #include "tools/standard_output.h"
 #include "tools/version.h"

@@ -1,6 +1,6 @@
 #include <fmt/core.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/catalogue/catalogue.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"

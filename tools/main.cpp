@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/instruction_limit.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

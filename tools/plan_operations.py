@@ -1,6 +1,6 @@
 """Reads the operations of a plan.json one by one; the file has them as columns.
 
-Not here: their meaning (memory/plan.h), how they are written (trainer/plan/plan_columns.h). Standard library only.
+Not here: their meaning (memory/plan/plan.h), how they are written (trainer/plan/plan_columns.h). Standard library only.
 """
 
 

@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"

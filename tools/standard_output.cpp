@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "memory/error.h"
-#include "memory/parallel.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <vector>
 
-#include "memory/error.h"
-#include "memory/types.h"
+#include "memory/base/error.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

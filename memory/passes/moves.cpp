@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/grouped.h"
 #include "memory/passes/sort_stably.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/free_space.h"
 #include "memory/passes/sort_stably.h"
 

@@ -1,7 +1,7 @@
 // The pass from lifetimes to offsets: gives every buffer of a plan its place, and each tier its exact peak.
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/grouped.h"
 #include "memory/passes/reach.h"
 #include "memory/passes/sort_stably.h"

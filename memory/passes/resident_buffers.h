@@ -2,7 +2,7 @@
 // step, control words. Not here: buffers that live within a step (task_list.h, schedule.h), offsets (packing.h).
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

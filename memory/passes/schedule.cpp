@@ -1,6 +1,6 @@
 #include "memory/passes/schedule.h"
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/early_reads.h"
 #include "memory/passes/moves.h"
 #include "memory/passes/resident_buffers.h"

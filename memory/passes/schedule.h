@@ -2,7 +2,7 @@
 // Not here: offsets (packing.h), waits (waits.h), which choices are good (planner.h).
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "memory/passes/tasks.h"
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

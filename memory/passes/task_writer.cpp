@@ -1,6 +1,6 @@
 #include "memory/passes/task_writer.h"
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

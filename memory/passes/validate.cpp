@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/access_map.h"
 
 namespace spillway {

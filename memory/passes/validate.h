@@ -1,7 +1,7 @@
 // The last pass checks that a plan is sound, from its bytes and waits alone. Not here: how waits are derived (waits.h).
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

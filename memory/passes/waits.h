@@ -1,7 +1,7 @@
 // Derives waits between operations from the bytes that they access.
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "memory/search/items.h"
 #include "memory/search/outline.h"
 #include "memory/search/plan_request.h"

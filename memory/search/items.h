@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "memory/search/outline.h"
 #include "memory/search/plan_request.h"
 

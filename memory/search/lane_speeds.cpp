@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "memory/chain.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
+#include "memory/plan/chain.h"
 
 namespace spillway {
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/plan.h"
+#include "memory/plan/machine.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

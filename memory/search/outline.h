@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

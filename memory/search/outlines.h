@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "memory/search/outline.h"
 #include "memory/search/plan_request.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "memory/search/outline.h"
 
 namespace spillway {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/search/filling.h"
 #include "memory/search/outlines.h"
 

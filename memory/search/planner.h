@@ -1,13 +1,13 @@
 // The search for the choices that fit the budgets and take the least time.
-// Not here: what a choice means (plan.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
+// Not here: what a choice means (choices.h), how a plan is built (schedule.h, packing.h, waits.h), time (simulate.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/plan.h"
+#include "memory/plan/machine.h"
+#include "memory/plan/plan.h"
 #include "memory/search/pair_runner.h"
 #include "memory/search/plan_request.h"
 #include "memory/search/simulate.h"

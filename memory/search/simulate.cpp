@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

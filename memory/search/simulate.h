@@ -1,10 +1,10 @@
 // Predicts the timeline of a plan's step on a machine.
 #pragma once
 
-#include "memory/machine.h"
-#include "memory/plan.h"
+#include "memory/plan/machine.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 #include "memory/search/bound.h"
-#include "memory/timeline.h"
 
 namespace spillway {
 

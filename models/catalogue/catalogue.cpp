@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "memory/edit_distance.h"
-#include "memory/error.h"
+#include "memory/base/edit_distance.h"
+#include "memory/base/error.h"
 #include "models/weights_io.h"
 
 namespace spillway {

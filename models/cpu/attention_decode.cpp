@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/attention_ops.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"

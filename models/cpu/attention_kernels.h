@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 
 namespace spillway::ops::attention {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/attention_kernels.h"
 #include "models/cpu/attention_ops.h"
 

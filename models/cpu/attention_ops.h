@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/bfloat16.h"
-#include "memory/parallel.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/parallel.h"
+#include "memory/base/types.h"
 #include "models/kernel_shapes.h"
 
 namespace spillway::ops {

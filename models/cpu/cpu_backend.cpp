@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/attention_ops.h"
 #include "models/cpu/cpu_scratch.h"
 

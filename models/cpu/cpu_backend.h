@@ -2,7 +2,7 @@
 // Not here: the kernels themselves.
 #pragma once
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "models/backend.h"
 #include "models/cpu/ops.h"
 

@@ -3,7 +3,7 @@
 // for.
 #pragma once
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "models/unit_draft.h"
 
 namespace spillway {

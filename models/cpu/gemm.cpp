@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/gemm_bf16.h"
 #include "models/cpu/gemm_slices.h"
 #include "models/cpu/gemv.h"

@@ -1,6 +1,6 @@
 #include "models/cpu/gemm_bf16.h"
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 

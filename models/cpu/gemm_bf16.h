@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "memory/bfloat16.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/types.h"
 #include "models/cpu/ops.h"
 
 namespace spillway::ops {

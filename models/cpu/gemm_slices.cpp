@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/gemm_bf16.h"
 
 namespace spillway::ops {

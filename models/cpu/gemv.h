@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 
 namespace spillway::ops {
 

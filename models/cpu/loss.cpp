@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/ops.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/gemm_bf16.h"
 
 namespace spillway::ops {

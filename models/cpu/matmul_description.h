@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "models/cpu/ops.h"
 
 // The only function that we need of OpenMP, with which the library threads. It is not taken from <omp.h>: each compiler's header

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "memory/bfloat16.h"
-#include "memory/machine.h"
-#include "memory/parallel.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/parallel.h"
+#include "memory/base/types.h"
+#include "memory/plan/machine.h"
 #include "models/activation.h"
 #include "models/kernel_shapes.h"
 
@@ -172,8 +172,9 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data);
 template <typename E>
 bool all_finite(const ThreadPool& pool, std::int64_t elements, const E* x);
 
-// Sums of squares of the nodes (memory/square_tree.h) that make up x, by the calling thread: sums[i] is that of the i-th run of
-// `node` elements. `node` is a power of two from kSquareLeaf to kSquareStretch. Elements that the last node lacks count as zeros.
+// Sums of squares of the nodes (memory/plan/square_tree.h) that make up x, by the calling thread: sums[i] is that of the i-th run
+// of `node` elements. `node` is a power of two from kSquareLeaf to kSquareStretch. Elements that the last node lacks count as
+// zeros.
 template <typename E>
 void square_nodes(std::int64_t elements, std::int64_t node, const E* x, double* sums /*[ceil(elements / node)]*/);
 // cast_from_float() to y and square_nodes() of y, in one pass over memory.

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace spillway::ops {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace spillway::ops {

@@ -5,7 +5,7 @@
 
 #include <hwy/highway.h>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 
 // Used once per target, in HWY_NAMESPACE: defines the tables under names that HWY_EXPORT can take.
 #define SPILLWAY_SIMD_TABLES(Table, name)                       \

@@ -1,5 +1,5 @@
-// Sums of squares over nodes of the tree of memory/square_tree.h. They are in double, where the square of a float is exact and no
-// finite one overflows, and in an order that is the same whatever the width of the vectors.
+// Sums of squares over nodes of the tree of memory/plan/square_tree.h. They are in double, where the square of a float is exact
+// and no finite one overflows, and in an order that is the same whatever the width of the vectors.
 #include "models/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-#include "memory/square_tree.h"
+#include "memory/plan/square_tree.h"
 #include "models/cpu/ops.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"

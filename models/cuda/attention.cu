@@ -5,7 +5,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cuda/attention_backward.cuh"
 #include "models/cuda/attention_backward_hopper.cuh"
 #include "models/cuda/attention_forward.cuh"

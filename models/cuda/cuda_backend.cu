@@ -5,7 +5,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cuda/attention.cuh"
 #include "models/cuda/lookup.cuh"
 #include "models/cuda/loss.cuh"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "memory/error.h"
-#include "memory/types.h"
+#include "memory/base/error.h"
+#include "memory/base/types.h"
 #include "models/kernel_shapes.h"
 
 namespace spillway::cuda {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cuda/gemm.h"
 #include "models/cuda/gemm_identity.h"
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway::cuda {
 namespace {

@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "memory/bfloat16.h"
-#include "memory/error.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/error.h"
 
 #define SPILLWAY_GPU __device__ __forceinline__
 #define SPILLWAY_UNROLL _Pragma("unroll")

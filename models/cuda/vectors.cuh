@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "memory/bfloat16.h"
-#include "memory/float16.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
 #include "models/cuda/gpu.cuh"
 
 namespace spillway::cuda {

@@ -3,9 +3,9 @@
 
 #include <type_traits>
 
-#include "memory/bfloat16.h"
-#include "memory/float16.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
+#include "memory/base/types.h"
 
 namespace spillway::cuda {
 

@@ -6,8 +6,8 @@
 #include <numbers>
 #include <vector>
 
-#include "memory/element.h"
-#include "memory/error.h"
+#include "memory/base/element.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "models/cuda/vectors.cuh"
 #include "offload/host_adamw.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/gemm.h"
 #include "offload/cuda/kernel_optimizer.cuh"

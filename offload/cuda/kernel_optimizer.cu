@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "offload/cuda/add_gradients.cuh"
 #include "offload/cuda/squares.cuh"
 

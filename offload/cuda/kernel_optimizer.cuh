@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 #include "offload/cuda/adamw.cuh"
 #include "offload/device.h"
 

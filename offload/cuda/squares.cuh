@@ -1,12 +1,12 @@
-// Sums of squares over nodes of a block's tree (memory/square_tree.h), in double, with exactly the host's bits; and the norm.
-// A gradient that waits for its update in bf16 is rounded on the way, and the sums are those of the rounded gradient.
+// Sums of squares over nodes of a block's tree (memory/plan/square_tree.h), in double, with exactly the host's bits; and the
+// norm. A gradient that waits for its update in bf16 is rounded on the way, and the sums are those of the rounded gradient.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "memory/square_tree.h"
+#include "memory/plan/square_tree.h"
 #include "models/cuda/vectors.cuh"
 
 namespace spillway::cuda {
@@ -188,7 +188,7 @@ struct JoinNodes {
 };
 
 // Enqueues the sum of a block from the sums of all its nodes of one size, where nodes without elements have a zero: it equals
-// sum_of_nodes() (memory/square_tree.h). `space` has room for scratch_of_sum(count) doubles.
+// sum_of_nodes() (memory/plan/square_tree.h). `space` has room for scratch_of_sum(count) doubles.
 inline std::int64_t scratch_of_sum(std::int64_t count) {
   std::int64_t doubles = 0;
   for (; count > JoinNodes::kMost; doubles += count) count = (count + JoinNodes::kMost - 1) / JoinNodes::kMost;

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "memory/element.h"
-#include "memory/error.h"
-#include "memory/random.h"
+#include "memory/base/element.h"
+#include "memory/base/error.h"
+#include "memory/base/random.h"
 #include "models/cuda/attention.cuh"
 #include "tests/cuda/device.h"
 

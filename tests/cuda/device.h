@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 #include "models/cuda/gemm.h"
 #include "models/cuda/gpu.cuh"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/cuda_scratch.h"
 #include "tests/cuda/device.h"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/element.h"
-#include "memory/random.h"
+#include "memory/base/element.h"
+#include "memory/base/random.h"
 #include "tests/cuda/device.h"
 
 namespace spillway::testing {

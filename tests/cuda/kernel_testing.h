@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "memory/element.h"
+#include "memory/base/element.h"
 #include "models/reference/reference_backend.h"
 #include "tests/cuda/device_copies.h"
 

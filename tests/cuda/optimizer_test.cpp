@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "offload/block_squares.h"
 #include "offload/cuda/adamw.cuh"
 #include "offload/cuda/squares.cuh"

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/bfloat16.h"
-#include "memory/random.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/random.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "tests/cuda/device.h"
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

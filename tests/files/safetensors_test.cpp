@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/files/safetensors_testing.h"
 
 namespace spillway {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "files/safetensors.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

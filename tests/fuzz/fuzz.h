@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/directory_lock.h"
 
 namespace spillway {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "files/posix_file.h"
-#include "memory/random.h"
+#include "memory/base/random.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

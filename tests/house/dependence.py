@@ -32,7 +32,7 @@ MAY_USE = {
 # A folder that is divided into rooms: each may include from itself and from those before it. All its sources lie in
 # rooms, of which "" is the folder itself.
 ROOMS = {
-    "memory": ["", "passes", "search"],
+    "memory": ["base", "runtime", "plan", "passes", "search"],
     "trainer": ["words", "host", "options", "text", "chat", "data", "machine", "plan", "keep", "show", "run"],
 }
 
@@ -43,8 +43,8 @@ KNOWN_LARGER = {}  # folder -> its stems, which may only shrink: who takes some 
 
 # The planner computes; it neither measures nor moves: the same input gives the same plan on any machine. What these
 # files include from memory/, and the sources beside those headers, must be as pure.
-PURE_ROOTS = re.compile(r"memory/((passes|search)/\w+|(unit|plan|timeline|machine)(_\w+)?)\.(h|cpp)$")
-IMPURE_FILE = re.compile(r"memory/(runtime|arena|parallel)")
+PURE_ROOTS = re.compile(r"memory/(plan|passes|search)/\w+\.(h|cpp)$")
+IMPURE_FILE = re.compile(r"memory/(runtime/|base/(parallel|prompt_thread|freed_memory))")
 IMPURE_HEADER = re.compile(
     r"(cuda|cublas|nccl|mpi|liburing|dnnl|oneapi|tbb|omp|sys/|linux/|unistd|fcntl|pthread|dirent|stdio|cstdio|fstream"
     r"|iostream|ostream|istream|filesystem|thread|mutex|shared_mutex|condition_variable|future|atomic|chrono|ctime"
@@ -98,7 +98,7 @@ def pure_files(root):
     while waiting:
         path = waiting.pop()
         name = path.relative_to(root).as_posix()
-        if name in pure or IMPURE_FILE.match(name) or name.startswith("memory/error.") or not path.is_file():
+        if name in pure or IMPURE_FILE.match(name) or name.startswith("memory/base/error.") or not path.is_file():
             continue
         pure.add(name)
         quoted = re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -295,27 +295,27 @@ def violations(root, known_larger):
 
 
 GOOD = {
-    "memory/types.h": "// Sizes. Not here: owners.\n#pragma once\n#include <cstdint>\n",
-    "memory/plan.h": '// A plan. Not here: running it.\n#pragma once\n#include "memory/types.h"\n',
-    "memory/runtime.h": "// Streams. Not here: plans.\n#pragma once\n",
-    "memory/runtime_cuda.cpp": '#include "memory/runtime.h"\n#include <cuda_runtime.h>\n',
+    "memory/base/types.h": "// Sizes. Not here: owners.\n#pragma once\n#include <cstdint>\n",
+    "memory/plan/plan.h": '// A plan. Not here: running it.\n#pragma once\n#include "memory/base/types.h"\n',
+    "memory/runtime/runtime.h": "// Streams. Not here: plans.\n#pragma once\n",
+    "memory/runtime/runtime_cuda.cpp": '#include "memory/runtime/runtime.h"\n#include <cuda_runtime.h>\n',
     "memory/CMakeLists.txt": "spillway_folder(memory fmt::fmt)\n",
-    "models/unit.h": '// A unit. Not here: bytes.\n#pragma once\n#include "memory/types.h"\n',
+    "models/unit.h": '// A unit. Not here: bytes.\n#pragma once\n#include "memory/base/types.h"\n',
     "models/CMakeLists.txt": "spillway_folder(models spillway_memory)\n",
     "models/cpu/lanes-inl.h": "// Vectors. Not here: passes.\n#include <hwy/highway.h>\n",
     "nvme/ring.cpp": "#include <liburing.h>\n",
     "collectives/single.cpp": "int one;\n",
     "collectives/threads.cpp": "int several;\n",
-    "offload/executor.cpp": '#include "models/unit.h"\n#include "memory/plan.h"\n',
+    "offload/executor.cpp": '#include "models/unit.h"\n#include "memory/plan/plan.h"\n',
     "trainer/options/options.h": "// Options. Not here: their meaning.\n#pragma once\n",
     "trainer/run/loop.h": "// The loop. Not here: kernels.\n#pragma once\n",
     "trainer/run/loop.cpp": '#include "trainer/options/options.h"\n#include "trainer/run/loop.h"\n',
     "tools/main.cpp": '#include "trainer/run/loop.h"\n',
-    "tests/memory/plan_test.cpp": '#include "memory/plan.h"\n',
+    "tests/memory/plan_test.cpp": '#include "memory/plan/plan.h"\n',
     "tests/data/notes.txt": "test data may say /ro" + "ot/anything\n",
     "README.md": "A program.\n",
     # As long as a function may be; long, and none.
-    "memory/long.cpp": "int a(int b) {\n" + "  ++b;\n" * 57 + "  return b;\n}\nconst int kTable[] = {\n"
+    "memory/base/long.cpp": "int a(int b) {\n" + "  ++b;\n" * 57 + "  return b;\n}\nconst int kTable[] = {\n"
     + "    1,\n" * 90 + "};\n",
 }
 
@@ -323,7 +323,7 @@ LARGER_IN_GOOD = {"collectives": 2}
 
 # What breaks a rule -> words that the complaint must contain. A file whose text is None is taken away.
 BAD = [
-    ({"memory/a.cpp": '#include "models/unit.h"\n'}, "memory/ may not use models/"),
+    ({"memory/base/a.cpp": '#include "models/unit.h"\n'}, "memory/ may not use models/"),
     ({"models/a.cpp": '#include "nvme/ring.h"\n', "nvme/ring.h": "// Ring. Not here: plans.\n#pragma once\n"},
      "may not use nvme/"),
     ({"nvme/a.cpp": '#include "models/unit.h"\n'}, "nvme/ may not use models/"),
@@ -339,8 +339,8 @@ BAD = [
       "trainer/run/step.cpp": '#include "trainer/run/loop.h"\n',
       "trainer/run/step.h": "// A step. Not here: the loop.\n#pragma once\n"},
      "a ring of includes: trainer/run/loop -> trainer/run/step -> trainer/run/loop"),
-    ({"memory/plan.cpp": '#include "memory/passes/moves.h"\n',
-      "memory/passes/moves.h": "// Moves. Not here: bytes.\n#pragma once\n"}, "memory/ may not use passes/"),
+    ({"memory/plan/plan.cpp": '#include "memory/passes/moves.h"\n',
+      "memory/passes/moves.h": "// Moves. Not here: bytes.\n#pragma once\n"}, "plan/ may not use passes/"),
     ({"nvme/ring.cpp": "// As deep as kDepth.\n#include <liburing.h>\n"}, "names kDepth, which is nowhere"),
     ({"nvme/ring.cpp": "// Not here: drives (nvme/disk.h).\nint ring;\n"}, "names nvme/disk.h, which is nowhere"),
     ({"README.md": "See `memory/plan_of_old.cpp`.\n"}, "names memory/plan_of_old.cpp, which is nowhere"),
@@ -349,39 +349,41 @@ BAD = [
     ({f"trainer/run/part{i}.cpp": "int a;\n" for i in range(MOST_STEMS)}, f"{MOST_STEMS + 1} stems of sources"),
     ({"collectives/mesh.cpp": "int grid;\n"}, "collectives/: 3 stems of sources; at most 2"),
     ({"collectives/threads.cpp": None}, "collectives/: 1 stems of sources; KNOWN_LARGER still has 2"),
-    ({"memory/a.cpp": '#include "types.h"\n'}, "does not begin at the root"),
-    ({"memory/a.cpp": '#include "memory/../models/unit.h"\n'}, "does not begin at the root"),
-    ({"memory/a.cpp": '#include "memory/missing.h"\n'}, "does not exist"),
+    ({"memory/base/a.cpp": '#include "types.h"\n'}, "does not begin at the root"),
+    ({"memory/base/a.cpp": '#include "memory/base/../../models/unit.h"\n'}, "does not begin at the root"),
+    ({"memory/base/a.cpp": '#include "memory/missing.h"\n'}, "does not exist"),
     ({"memory/search/planner.cpp": "#include <fstream>\n"}, "may not include fstream"),
-    ({"memory/plan.h": GOOD["memory/plan.h"] + '#include "memory/chain.h"\n',
-      "memory/chain.h": "// Tiers. Not here: bytes.\n#pragma once\n", "memory/chain.cpp": "#include <mutex>\n"},
-     "memory/chain.cpp:1: the planner is pure"),
+    ({"memory/plan/plan.h": GOOD["memory/plan/plan.h"] + '#include "memory/plan/chain.h"\n',
+      "memory/plan/chain.h": "// Tiers. Not here: bytes.\n#pragma once\n",
+      "memory/plan/chain.cpp": "#include <mutex>\n"},
+     "memory/plan/chain.cpp:1: the planner is pure"),
     ({"memory/search/simulate.cpp": "#include <cuda_runtime.h>\n"}, "may not include cuda_runtime.h"),
-    ({"memory/passes/schedule.cpp": '#include "memory/runtime.h"\n'}, "may not include memory/runtime.h"),
-    ({"memory/arena.cpp": "#include <cuda_runtime.h>\n"}, "belongs in files named *_cuda.cpp"),
+    ({"memory/passes/schedule.cpp": '#include "memory/runtime/runtime.h"\n'},
+     "may not include memory/runtime/runtime.h"),
+    ({"memory/runtime/arena.cpp": "#include <cuda_runtime.h>\n"}, "belongs in files named *_cuda.cpp"),
     ({"offload/a.cpp": "#include <liburing.h>\n"}, "belongs in nvme/"),
     ({"tools/a.cpp": "#include <CLI/CLI.hpp>\n"}, "belongs in trainer/options/command_line.cpp"),
     ({"offload/a.cpp": "#include <oneapi/dnnl/dnnl.hpp>\n"}, "belongs in models/"),
-    ({"memory/a.h": "#pragma once\n"}, "a header opens with a comment"),
-    ({"memory/a.h": "// An arena. Not here: plans.\n"}, "no #pragma once"),
-    ({"memory/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most 500"),
+    ({"memory/base/a.h": "#pragma once\n"}, "a header opens with a comment"),
+    ({"memory/base/a.h": "// An arena. Not here: plans.\n"}, "no #pragma once"),
+    ({"memory/base/a.cpp": "\n" * (LONGEST_FILE + 1)}, "lines; at most 500"),
     ({"tests/command/plan_test.py": "\n" * (LONGEST_FILE + 1)}, "lines; at most 500"),
-    ({"memory/a.cpp": "//" + " x" * 65 + "\n"}, "columns; at most 130"),
+    ({"memory/base/a.cpp": "//" + " x" * 65 + "\n"}, "columns; at most 130"),
     ({"tests/command/a.py": "#" + " x" * 60 + "\n"}, "columns; at most 120"),
     ({"tools/bench/run": "#!/usr/bin/env python3\n#" + " x" * 60 + "\n"}, "columns; at most 120"),
-    ({"memory/a.cpp": "namespace a {\nint b(int c) {\n" + "  ++c;\n" * 58 + "  return c;\n}\n}\n"},
+    ({"memory/base/a.cpp": "namespace a {\nint b(int c) {\n" + "  ++c;\n" * 58 + "  return c;\n}\n}\n"},
      "a.cpp:2: a function of 61"),
-    ({"memory/a.cpp": "class A {\n  A() : b_{1}, c_(2) {\n" + "\n" * 59 + "  }\n  int b_, c_;\n};\n"},
+    ({"memory/base/a.cpp": "class A {\n  A() : b_{1}, c_(2) {\n" + "\n" * 59 + "  }\n  int b_, c_;\n};\n"},
      "a.cpp:2: a function of 61"),
-    ({"memory/a.cpp": "template <typename T>\nT a(T b) {\n  const auto c = [&] {\n" + "\n" * 56
+    ({"memory/base/a.cpp": "template <typename T>\nT a(T b) {\n  const auto c = [&] {\n" + "\n" * 56
       + "  };\n  return c();\n}\n"},
      "a.cpp:1: a function of 62"),
-    ({"memory/a.cpp": "int a() { return '{' + sizeof(\"}{\"); }  // {\n" + "TEST(A, B) {\n" + "\n" * 59 + "}\n"},
+    ({"memory/base/a.cpp": "int a() { return '{' + sizeof(\"}{\"); }  // {\n" + "TEST(A, B) {\n" + "\n" * 59 + "}\n"},
      "a.cpp:2: a function of 61"),
     ({"tools/a.py": "class A:\n    def a(self):\n" + "        self.b()\n" * 60}, "a.py:2: a function of 61"),
-    ({"memory/a.cpp": 'const char* path = "/ro' + 'ot/model";\n'}, "a path of one machine"),
+    ({"memory/base/a.cpp": 'const char* path = "/ro' + 'ot/model";\n'}, "a path of one machine"),
     ({"tools/run": "cd /ho" + "me/someone/model\n"}, "a path of one machine"),
-    ({"memory/a.cpp": "// TO" + "DO: finish\n"}, "unfinished work"),
+    ({"memory/base/a.cpp": "// TO" + "DO: finish\n"}, "unfinished work"),
     ({"models/CMakeLists.txt": "spillway_folder(models spillway_trainer)\n"}, "may not link with trainer/"),
 ]
 

@@ -1,5 +1,5 @@
 // The arena must be aligned, zeroed, no larger than it says, and give everything back.
-#include "memory/arena.h"
+#include "memory/runtime/arena.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/memory/process_bytes.h"
 
 namespace spillway {

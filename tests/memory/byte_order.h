@@ -2,9 +2,9 @@
 // rounds where the program repeats. Slow and simple, and on purpose without any code by which the planner derives waits or
 // validate() checks them.
 //
-// The order that the protocol gives (memory/plan.h): an operation starts when all operations that it waits for are complete. On
-// most lanes it starts when the lane's last one is complete; on an NVMe lane when that one has started, and it is complete after
-// it. The limit on moves under way there is not counted on.
+// The order that the protocol gives (memory/plan/program.h): an operation starts when all operations that it waits for are
+// complete. On most lanes it starts when the lane's last one is complete; on an NVMe lane when that one has started, and it is
+// complete after it. The limit on moves under way there is not counted on.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

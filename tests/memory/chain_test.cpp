@@ -1,5 +1,5 @@
 // Three tiers: wherever bytes rest and updates run, every operation finds the bytes that the last one wrote.
-#include "memory/chain.h"
+#include "memory/plan/chain.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <random>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "memory/float16.h"
+#include "memory/base/float16.h"
 
 #include <gtest/gtest.h>
 

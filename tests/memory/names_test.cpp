@@ -1,10 +1,10 @@
-#include "memory/names.h"
+#include "memory/base/names.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 namespace {

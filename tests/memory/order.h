@@ -1,7 +1,7 @@
 // The two extremes of how many micro-batches go through all units together.
 #pragma once
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

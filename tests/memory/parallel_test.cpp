@@ -1,5 +1,5 @@
 // The pool's promise to kernels: worker numbers are below threads(), and no number is used twice at a time, whoever calls.
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 #include <gtest/gtest.h>
 

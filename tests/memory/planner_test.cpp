@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/toy_graph.h"
 

@@ -1,5 +1,5 @@
 // A thread that is made prompt keeps its policy and niceness, and has short turns where the kernel knows of them.
-#include "memory/prompt_thread.h"
+#include "memory/base/prompt_thread.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

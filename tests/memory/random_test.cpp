@@ -1,6 +1,6 @@
 // Random numbers must depend on their counter alone, be even over all values, and differ wherever any part of the counter
 // differs.
-#include "memory/random.h"
+#include "memory/base/random.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A stream must keep the order of its work, run beside other streams, and wait for exactly the recorded events.
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "memory/error.h"
-#include "memory/random.h"
+#include "memory/base/error.h"
+#include "memory/base/random.h"
 
 namespace spillway {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/compiled_plan.h"
 #include "tests/memory/every_choice.h"

@@ -1,5 +1,5 @@
 // Ranks are placements: the same schedule with parts of the state, and collectives where parts and wholes meet.
-#include "memory/sharding.h"
+#include "memory/plan/sharding.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

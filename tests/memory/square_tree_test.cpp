@@ -1,6 +1,6 @@
 // However a block's squares are cut into parts, and in whichever order these are added, the bits are those of the plain recursion
 // over the whole block.
-#include "memory/square_tree.h"
+#include "memory/plan/square_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

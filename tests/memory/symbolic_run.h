@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "memory/plan.h"
-#include "memory/unit.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/unit.h"
 #include "tests/memory/order.h"
 
 namespace spillway {

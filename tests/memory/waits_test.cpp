@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "memory/search/planner.h"
 #include "tests/memory/byte_order.h"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 

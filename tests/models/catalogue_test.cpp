@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/models/counted.h"
 
 namespace spillway {

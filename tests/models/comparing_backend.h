@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "memory/element.h"
+#include "memory/base/element.h"
 #include "models/reference/reference_backend.h"
 #include "tests/models/golden_case.h"
 #include "tests/models/in_core_runner.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/config.h"
 
 namespace spillway {

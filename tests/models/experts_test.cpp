@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "memory/error.h"
-#include "memory/machine.h"
+#include "memory/base/error.h"
+#include "memory/plan/machine.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "tests/models/counted.h"

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/bfloat16.h"
-#include "memory/error.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/error.h"
 #include "models/build.h"
 #include "models/cpu/cpu_backend.h"
 #include "models/cpu/cpu_scratch.h"
@@ -204,7 +204,7 @@ class InCoreRunner {
     return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t t) { return t != -100; }));
   }
 
-  // The place of a piece's element i in the file's tensor, by the definition in memory/unit.h.
+  // The place of a piece's element i in the file's tensor, by the definition in memory/plan/unit.h.
   static std::int64_t file_place(const TensorPiece& piece, std::int64_t i) {
     const std::int64_t r = piece.row_begin + i / piece.columns, c = piece.column_begin + i % piece.columns;
     const std::int64_t width = piece.file_shape.size() < 2 ? 1 : piece.file_shape[1];

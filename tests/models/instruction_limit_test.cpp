@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/ops.h"
 
 namespace spillway {

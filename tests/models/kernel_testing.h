@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "memory/bfloat16.h"
-#include "memory/parallel.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/parallel.h"
 #include "models/cpu/ops.h"
 
 namespace spillway::testing {

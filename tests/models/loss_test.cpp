@@ -1,4 +1,4 @@
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 

@@ -1,7 +1,7 @@
 #include <functional>
 #include <limits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 

@@ -1,4 +1,4 @@
-#include "memory/square_tree.h"
+#include "memory/plan/square_tree.h"
 #include "tests/models/every_target.h"
 #include "tests/models/kernel_testing.h"
 

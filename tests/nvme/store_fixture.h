@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/store.h"
 
 namespace spillway {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <map>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/content_hash.h"
 #include "tests/offload/small_training.h"
 

@@ -13,7 +13,7 @@
 #include <new>
 #include <thread>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/cpu/gemm_bf16.h"
 #include "tests/nvme/faulty_queue.h"
 #include "tests/offload/beside_plain.h"

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "tests/models/every_target.h"
 
 namespace spillway {

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 #include "offload/block_squares.h"
 
 namespace spillway {

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "memory/arena.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/validate.h"
 #include "memory/passes/waits.h"
+#include "memory/runtime/arena.h"
 #include "memory/search/planner.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "tests/simt/gpu.h"
 
 namespace spillway::simt {

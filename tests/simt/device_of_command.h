@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "offload/device.h"
 #include "tests/simt/host_gemm.h"
 #include "tests/simt/runtime.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 #include "tests/simt/block.h"
 #include "tests/simt/machine.h"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "memory/element.h"
-#include "memory/error.h"
+#include "memory/base/element.h"
+#include "memory/base/error.h"
 #include "models/cuda/gemm.h"
 #include "tests/simt/global_memory.h"
 #include "tests/simt/machine.h"

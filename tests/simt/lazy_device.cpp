@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "tests/simt/machine.h"
 
 namespace spillway::simt {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <thread>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 #include "tests/simt/block.h"
 
 namespace spillway::simt {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 #include "tests/simt/gpu.h"
 
 namespace spillway::simt {

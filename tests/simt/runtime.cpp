@@ -8,9 +8,9 @@
 #include <mutex>
 #include <utility>
 
-#include "memory/arena.h"
-#include "memory/error.h"
-#include "memory/twice_mapped.h"
+#include "memory/base/error.h"
+#include "memory/runtime/arena.h"
+#include "memory/runtime/twice_mapped.h"
 #include "tests/simt/global_memory.h"
 #include "tests/simt/lazy_device.h"
 #include "tests/simt/machine.h"

@@ -1,5 +1,5 @@
-// The emulated twin of CUDA's device runtime: streams, events, copies and memory as memory/runtime.h has them, by a device that
-// does everything late (lazy_device.h). A missing wait gives other bytes; what the contract forbids is an Error.
+// The emulated twin of CUDA's device runtime: streams, events, copies and memory as memory/runtime/runtime.h has them, by a
+// device that does everything late (lazy_device.h). A missing wait gives other bytes; what the contract forbids is an Error.
 // Kernels and products are launched by Queue(stream.native_handle(), ...).
 //
 // The device's memory has two addresses: everyone but the device's own workers has one that faults when it is touched. It is full
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "memory/runtime.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway::simt {
 

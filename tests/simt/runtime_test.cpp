@@ -1,5 +1,5 @@
-// Tests that the emulated runtime keeps the promises of memory/runtime.h, and that missing waits are noticed: each protocol here
-// is right for every seed, and wrong for some seeds without one of its waits.
+// Tests that the emulated runtime keeps the promises of memory/runtime/runtime.h, and that missing waits are noticed: each
+// protocol here is right for every seed, and wrong for some seeds without one of its waits.
 #include "tests/simt/runtime.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/simt/gpu.h"
 
 namespace spillway::simt {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "memory/bfloat16.h"
+#include "memory/base/bfloat16.h"
 #include "tests/simt/gpu.h"
 
 namespace spillway::simt {

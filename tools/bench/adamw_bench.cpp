@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
 #include "offload/host_adamw.h"
 
 namespace spillway {

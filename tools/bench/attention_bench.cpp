@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "models/cpu/attention_ops.h"
 
 namespace spillway {

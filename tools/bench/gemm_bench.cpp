@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "models/cpu/ops.h"
 #include "tools/bench/library_product.h"
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
 #include "nvme/content_hash.h"
 #include "offload/host_adamw.h"
 #include "tools/bench/cpu_seconds.h"

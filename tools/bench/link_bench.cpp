@@ -1,7 +1,7 @@
 // Measures the link between a device and its host: bytes a second in each direction alone and in both at once, and the slow-down
 // of the link and the host's updates by each other. Plans for machines with devices of their own use these figures (upload_bytes,
-// mixed_upload_bytes, ... of memory/machine.h; pairs_of in memory/search/lane_speeds.cpp). Runs with a GPU if there is one, and
-// with cpu-apart.
+// mixed_upload_bytes, ... of memory/plan/machine.h; pairs_of in memory/search/lane_speeds.cpp). Runs with a GPU if there is one,
+// and with cpu-apart.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/error.h"
-#include "memory/parallel.h"
-#include "memory/runtime.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
+#include "memory/runtime/runtime.h"
 #include "offload/host_adamw.h"
 
 namespace spillway {

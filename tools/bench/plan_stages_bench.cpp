@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/freed_memory.h"
-#include "memory/parallel.h"
+#include "memory/base/freed_memory.h"
+#include "memory/base/parallel.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/validate.h"

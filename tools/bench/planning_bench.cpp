@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/freed_memory.h"
+#include "memory/base/freed_memory.h"
 #include "memory/search/planner.h"
 #include "tools/bench/cpu_seconds.h"
 #include "trainer/machine/profile_file.h"

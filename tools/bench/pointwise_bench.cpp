@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
-#include "memory/square_tree.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/square_tree.h"
 #include "models/cpu/ops.h"
 
 namespace spillway {

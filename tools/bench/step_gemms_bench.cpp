@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/ops.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "trainer/machine/units_alone.h"
 
 namespace spillway {

@@ -10,7 +10,7 @@
 
 #include "files/json_text.h"
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/template_json.h"
 
 namespace spillway {

@@ -6,7 +6,7 @@
 #include <charconv>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/template_text.h"
 #include "trainer/text/utf8.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/template_call.h"
 #include "trainer/chat/template_lexer.h"
 #include "trainer/chat/template_syntax.h"

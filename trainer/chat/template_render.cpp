@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/template.h"
 #include "trainer/chat/template_call.h"
 #include "trainer/chat/template_operators.h"

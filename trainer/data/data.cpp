@@ -7,7 +7,7 @@
 #include <optional>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/chat_template.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_order.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/data/data.h"
 #include "trainer/data/data_source.h"
 #include "trainer/data/row_reader.h"

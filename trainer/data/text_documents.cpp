@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/chat/chat_template.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/text/resource_error.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/parallel.h"
-#include "memory/types.h"
+#include "memory/base/parallel.h"
+#include "memory/base/types.h"
 #include "trainer/data/data_source.h"
 #include "trainer/text/tokenizer.h"
 

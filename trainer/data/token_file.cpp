@@ -10,7 +10,7 @@
 #include <system_error>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "files/posix_file.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 namespace spillway {
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

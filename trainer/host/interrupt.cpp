@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

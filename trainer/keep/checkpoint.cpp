@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "offload/host_adamw.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/state_io.h"

@@ -10,7 +10,7 @@
 
 #include "files/posix_file.h"
 #include "files/safetensors.h"
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 
 namespace spillway {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "nvme/commit_record.h"
 #include "nvme/store.h"
 #include "nvme/store_identity.h"

@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "files/safetensors_writer.h"
-#include "memory/error.h"
-#include "memory/parallel.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
 #include "models/build.h"
 #include "models/weights_io.h"
 #include "trainer/host/interrupt.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -11,7 +11,7 @@
 #include "files/json_place.h"
 #include "files/json_text.h"
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/content_hash.h"
 #include "trainer/data/data.h"
 #include "trainer/host/file_blocks.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "models/config.h"
 #include "trainer/options/options.h"
 

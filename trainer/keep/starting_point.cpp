@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/keep/checkpoint.h"
 
 namespace spillway {

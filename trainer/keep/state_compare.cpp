@@ -9,8 +9,8 @@
 
 #include "files/posix_file.h"
 #include "files/safetensors.h"
-#include "memory/arena.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
+#include "memory/runtime/arena.h"
 #include "trainer/keep/state_io.h"
 
 namespace spillway {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "offload/executor.h"
 
 namespace spillway {

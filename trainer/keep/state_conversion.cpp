@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_text.h"
-#include "memory/bfloat16.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/types.h"
 #include "offload/host_adamw.h"
 #include "trainer/options/resolve_options.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "trainer/options/options.h"
 
 namespace spillway {

@@ -11,9 +11,9 @@
 
 #include "files/posix_file.h"
 #include "files/safetensors.h"
-#include "memory/arena.h"
-#include "memory/error.h"
-#include "memory/parallel.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
 #include "offload/host_adamw.h"
 #include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"

@@ -1,5 +1,5 @@
 // Brings state into and out of an executor: from a model's weights, from a seed, to and from a checkpoint. All in bounded memory.
-// Not here: the run directory around a checkpoint (run_directory.h), the arrays' places (memory/plan.h).
+// Not here: the run directory around a checkpoint (run_directory.h), the arrays' places (memory/plan/plan.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "files/safetensors.h"
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "models/catalogue/catalogue.h"
 #include "models/unit_code.h"
 #include "models/weights_io.h"

@@ -8,7 +8,7 @@
 #include "files/json_place.h"
 #include "files/json_text.h"
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "trainer/machine/rate_table.h"
 
 namespace spillway {

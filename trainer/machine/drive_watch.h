@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/plan.h"
-#include "memory/timeline.h"
+#include "memory/plan/machine.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 #include "trainer/machine/drive_rates.h"
 
 namespace spillway {

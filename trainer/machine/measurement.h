@@ -1,4 +1,4 @@
-// A measured figure. Not here: how it is sampled (probe_measure.h), the profile that holds it (memory/machine.h).
+// A measured figure. Not here: how it is sampled (probe_measure.h), the profile that holds it (memory/plan/machine.h).
 #pragma once
 
 #include <string>

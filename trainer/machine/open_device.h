@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "memory/chain.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/chain.h"
 #include "nvme/io_queue.h"
 #include "offload/device.h"
 #include "trainer/options/resolve_options.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_backend.h"

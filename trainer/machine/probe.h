@@ -1,13 +1,13 @@
 // Measures this machine for the planner.
-// Not here: the meaning of the figures (memory/machine.h), the file that keeps them (profile_file.h).
+// Not here: the meaning of the figures (memory/plan/machine.h), the file that keeps them (profile_file.h).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/machine.h"
 #include "nvme/io_queue.h"
 #include "trainer/machine/drive_rates.h"
 #include "trainer/machine/measurement.h"

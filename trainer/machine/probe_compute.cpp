@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "memory/arena.h"
+#include "memory/runtime/arena.h"
 #include "memory/search/simulate.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/attention_ops.h"

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "memory/prompt_thread.h"
+#include "memory/base/prompt_thread.h"
 #include "offload/lane_progress.h"
 #include "trainer/machine/probe_measure.h"
 

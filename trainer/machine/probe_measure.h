@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/machine.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/machine.h"
 #include "trainer/machine/measurement.h"
 #include "trainer/machine/probe_work.h"
 #include "trainer/machine/units_alone.h"

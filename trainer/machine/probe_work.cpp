@@ -10,8 +10,8 @@
 #include <memory>
 #include <thread>
 
-#include "memory/prompt_thread.h"
-#include "memory/random.h"
+#include "memory/base/prompt_thread.h"
+#include "memory/base/random.h"
 #include "nvme/content_hash.h"
 #include "nvme/store_file.h"
 #include "offload/host_adamw.h"

@@ -10,9 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/machine.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/machine.h"
+#include "memory/runtime/arena.h"
 #include "models/cpu/ops.h"
 #include "nvme/store.h"
 #include "offload/host_adamw.h"

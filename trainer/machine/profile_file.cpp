@@ -14,7 +14,7 @@
 #include "files/json_text.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/machine/disk_device.h"
 #include "trainer/machine/known_machines.h"
 #include "trainer/machine/rate_table.h"

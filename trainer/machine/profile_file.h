@@ -1,5 +1,5 @@
 // A machine profile as a file: JSON that a person can read, and the copy that is kept for the next run.
-// Not here: measuring (probe.h), the meaning of the figures (memory/machine.h).
+// Not here: measuring (probe.h), the meaning of the figures (memory/plan/machine.h).
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "files/json_place.h"
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "trainer/machine/drive_rates.h"
 #include "trainer/options/options.h"
 

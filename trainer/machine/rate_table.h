@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 
 namespace spillway {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

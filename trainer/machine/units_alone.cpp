@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "memory/arena.h"
-#include "memory/bfloat16.h"
-#include "memory/control_words.h"
+#include "memory/base/bfloat16.h"
+#include "memory/plan/control_words.h"
+#include "memory/runtime/arena.h"
 #include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/cpu/cpu_scratch.h"

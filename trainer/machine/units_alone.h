@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "models/unit_draft.h"
 #include "offload/device.h"
 

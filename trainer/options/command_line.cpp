@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "files/json_place.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/flag_value.h"
 #include "trainer/options/help_text.h"

@@ -8,7 +8,7 @@
 
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/unknown_flag.h"
 

@@ -1,5 +1,5 @@
 // The words that flags with a fixed choice offer and accept, and the names of the enumerations that only options.h has.
-// Not here: which flag has which enumeration (flag_table.cpp), names that plans share (memory/choice_names.h).
+// Not here: which flag has which enumeration (flag_table.cpp), names that plans share (memory/plan/choice_names.h).
 #pragma once
 
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/names.h"
+#include "memory/base/names.h"
 #include "trainer/options/flag_value.h"
 #include "trainer/options/options.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/flag_choices.h"
 
 namespace spillway {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

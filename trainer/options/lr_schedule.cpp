@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/choice_names.h"
-#include "memory/types.h"
+#include "memory/base/types.h"
+#include "memory/plan/choice_names.h"
 
 namespace spillway {
 

@@ -8,7 +8,7 @@
 #include "files/json_place.h"
 #include "files/json_text.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/model_of.h"

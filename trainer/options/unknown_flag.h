@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/flag_choices.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/words/quantity.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "nvme/store.h"
 #include "trainer/host/host.h"
 #include "trainer/machine/nvme_directories.h"

@@ -2,7 +2,7 @@
 // Not here: the use of budgets (memory/search/planner.h).
 #pragma once
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "memory/search/planner.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/prepared_model.h"

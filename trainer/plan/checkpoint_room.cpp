@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/plan/disk_figures.h"
 #include "trainer/plan/plan_figures.h"
 #include "trainer/words/quantity.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/planned_run.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {

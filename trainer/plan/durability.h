@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "memory/machine.h"
+#include "memory/plan/machine.h"
 #include "memory/search/planner.h"
 #include "offload/durable_layout.h"
 #include "trainer/options/options.h"

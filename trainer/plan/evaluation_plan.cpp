@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/validate.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "memory/sharding.h"
+#include "memory/plan/sharding.h"
 
 namespace spillway {
 

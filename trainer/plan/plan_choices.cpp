@@ -12,7 +12,7 @@
 
 #include "files/json_place.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

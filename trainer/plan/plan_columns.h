@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "memory/search/simulate.h"
 #include "trainer/plan/tier_picture.h"
 

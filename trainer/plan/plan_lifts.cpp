@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "memory/freed_memory.h"
+#include "memory/base/freed_memory.h"
 #include "trainer/host/at_once.h"
 #include "trainer/machine/rate_table.h"
 #include "trainer/plan/budgets.h"

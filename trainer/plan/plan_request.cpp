@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "memory/chain.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
+#include "memory/plan/chain.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {

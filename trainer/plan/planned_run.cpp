@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "files/strict_json.h"
-#include "memory/chain.h"
-#include "memory/error.h"
-#include "memory/freed_memory.h"
+#include "memory/base/error.h"
+#include "memory/base/freed_memory.h"
+#include "memory/plan/chain.h"
 #include "trainer/host/at_once.h"
 #include "trainer/machine/profile_file.h"
 #include "trainer/machine/rate_table.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 #include "memory/search/planner.h"
 #include "models/catalogue/catalogue.h"
 #include "models/unit_code.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/host/host.h"
 #include "trainer/machine/probe.h"
 #include "trainer/plan/saved_plan.h"

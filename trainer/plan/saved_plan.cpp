@@ -9,7 +9,7 @@
 #include "files/json_place.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/packing.h"
 #include "memory/passes/schedule.h"
 #include "memory/passes/waits.h"

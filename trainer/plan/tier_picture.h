@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "memory/plan.h"
-#include "memory/timeline.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 
 namespace spillway {
 

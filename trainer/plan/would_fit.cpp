@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "memory/error.h"
-#include "memory/freed_memory.h"
+#include "memory/base/error.h"
+#include "memory/base/freed_memory.h"
 #include "nvme/store.h"
 #include "trainer/host/host.h"
 #include "trainer/machine/nvme_directories.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "models/build.h"
 #include "models/cpu/cpu_scratch.h"
 #include "models/cuda/cuda_scratch.h"

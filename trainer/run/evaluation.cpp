@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/run_files.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_weights.h"
 #include "trainer/keep/state_io.h"

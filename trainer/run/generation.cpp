@@ -12,7 +12,7 @@
 
 #include "files/json_text.h"
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/run_files.h"
 #include "trainer/options/model_of.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "memory/plan.h"
-#include "memory/timeline.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 #include "trainer/keep/checkpoint_copy.h"
 #include "trainer/keep/run_directory.h"
 #include "trainer/options/options.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "memory/random.h"
+#include "memory/base/random.h"
 
 namespace spillway {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/search/simulate.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/machine/drive_fit.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "trainer/data/data.h"
 #include "trainer/host/host.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "memory/search/planner.h"
 #include "trainer/data/data.h"

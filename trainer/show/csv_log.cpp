@@ -13,7 +13,7 @@
 #include "files/json_place.h"
 #include "files/json_text.h"
 #include "files/posix_file.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -1,12 +1,12 @@
 // The time for which an operation had its lane to itself, predicted or recorded, in a running plan or a finished run.
-// Not here: when it ran (memory/timeline.h).
+// Not here: when it ran (memory/plan/timeline.h).
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "memory/timeline.h"
-#include "memory/types.h"
+#include "memory/base/types.h"
+#include "memory/plan/timeline.h"
 
 namespace spillway {
 

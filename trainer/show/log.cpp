@@ -16,7 +16,7 @@
 
 #include "files/json_place.h"
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "trainer/show/page/assets.h"
 #include "trainer/words/quantity.h"
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/timeline.h"
-#include "memory/types.h"
+#include "memory/base/types.h"
+#include "memory/plan/timeline.h"
 
 namespace spillway {
 

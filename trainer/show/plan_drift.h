@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "memory/plan.h"
+#include "memory/plan/plan.h"
 #include "memory/search/simulate.h"
 
 namespace spillway {

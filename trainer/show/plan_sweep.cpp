@@ -12,7 +12,7 @@
 #include "files/json_place.h"
 #include "files/json_text.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/machine/probe.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/resolve_options.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 #include "trainer/show/log.h"
 
 namespace spillway {

@@ -8,7 +8,7 @@
 #include "files/json_place.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/resolve_options.h"
 
 namespace spillway {

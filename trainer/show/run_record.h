@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/plan.h"
-#include "memory/timeline.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/tier_picture.h"
 #include "trainer/show/log.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <system_error>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -3,7 +3,7 @@
 // Not here: errors in a row (the row's reader throws an InputError).
 #pragma once
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"

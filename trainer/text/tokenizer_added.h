@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 namespace spillway {
 

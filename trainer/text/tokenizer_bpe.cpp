@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/text/utf8.h"
 
 namespace spillway {

@@ -12,7 +12,7 @@
 #include "files/placeholder.h"
 #include "files/posix_file.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/text/tokenizer_tables.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"

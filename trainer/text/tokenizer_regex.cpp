@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "files/json_text.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "files/json_text.h"
 #include "files/strict_json.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/tokenizer_normalize.h"
 #include "trainer/text/tokenizer_regex.h"

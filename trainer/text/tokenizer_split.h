@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "files/json_place.h"
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/text/tokenizer_newer.h"
 #include "trainer/text/utf8.h"
 

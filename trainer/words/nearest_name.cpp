@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "memory/edit_distance.h"
+#include "memory/base/edit_distance.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

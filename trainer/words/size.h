@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

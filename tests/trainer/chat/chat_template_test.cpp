@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/chat/template_json.h"
 #include "trainer/data/data.h"

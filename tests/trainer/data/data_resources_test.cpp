@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "tests/trainer/text/tokenizers.h"
 #include "trainer/data/data.h"

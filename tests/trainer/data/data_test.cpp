@@ -9,7 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/damaged_text.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/data/data_order.h"

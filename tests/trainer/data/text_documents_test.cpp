@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
-#include "memory/parallel.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
 #include "tests/trainer/temporary_directory.h"
 #include "tests/trainer/text/tokenizers.h"
 #include "trainer/data/data.h"

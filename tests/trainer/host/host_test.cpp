@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

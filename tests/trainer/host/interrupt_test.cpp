@@ -6,7 +6,7 @@
 
 #include <csignal>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/machine/known_machines.h"
 

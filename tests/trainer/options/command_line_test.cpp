@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/options/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/options/command_line.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/help_text.h"

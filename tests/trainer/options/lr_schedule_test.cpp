@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

@@ -9,7 +9,7 @@
 #include <span>
 #include <sstream>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/damaged_text.h"
 #include "tests/trainer/options/parsed_options.h"
 #include "tests/trainer/temporary_directory.h"

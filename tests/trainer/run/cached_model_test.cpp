@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "files/safetensors.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

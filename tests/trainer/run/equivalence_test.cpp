@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/nvme/faulty_queue.h"
 #include "tests/offload/small_training.h"
 #include "tests/trainer/temporary_directory.h"

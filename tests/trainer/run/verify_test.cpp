@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/error.h"
+#include "memory/base/error.h"
+#include "memory/runtime/arena.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

@@ -1,7 +1,7 @@
 // --csv and --tensorboard: the contents of their files, and how a run that goes on continues them.
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "trainer/show/csv_log.h"
 #include "trainer/show/tensorboard.h"

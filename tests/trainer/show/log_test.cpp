@@ -7,7 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "tests/trainer/text/tokenizers.h"
 

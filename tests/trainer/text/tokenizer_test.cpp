@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 #include "tests/trainer/temporary_directory.h"
 #include "tests/trainer/text/tokenizers.h"
 #include "trainer/text/tokenizer_added.h"

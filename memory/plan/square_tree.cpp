@@ -1,6 +1,6 @@
-#include "memory/square_tree.h"
+#include "memory/plan/square_tree.h"
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

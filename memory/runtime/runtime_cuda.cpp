@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/error.h"
-#include "memory/parallel.h"
-#include "memory/runtime.h"
+#include "memory/base/error.h"
+#include "memory/base/parallel.h"
+#include "memory/runtime/arena.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway {
 namespace {

@@ -1,6 +1,6 @@
 // make_cuda() in a build without CUDA.
-#include "memory/error.h"
-#include "memory/runtime.h"
+#include "memory/base/error.h"
+#include "memory/runtime/runtime.h"
 
 namespace spillway {
 

@@ -1,4 +1,4 @@
-#include "memory/twice_mapped.h"
+#include "memory/runtime/twice_mapped.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 namespace {

@@ -1,4 +1,4 @@
-#include "memory/freed_memory.h"
+#include "memory/base/freed_memory.h"
 
 #include <limits>
 

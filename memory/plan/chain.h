@@ -1,5 +1,5 @@
 // The chain of tiers, from the memory where a device computes to the tier where most bytes rest. A move crosses one link of it.
-// Not here: what rests where (plan.h), when it moves (passes/residency.h).
+// Not here: what rests where (choices.h), when it moves (passes/residency.h).
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "memory/error.h"
-#include "memory/types.h"
+#include "memory/base/error.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

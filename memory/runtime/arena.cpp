@@ -1,4 +1,4 @@
-#include "memory/arena.h"
+#include "memory/runtime/arena.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "memory/error.h"
-#include "memory/poison.h"
-#include "memory/types.h"
+#include "memory/base/error.h"
+#include "memory/base/types.h"
+#include "memory/runtime/poison.h"
 
 namespace spillway {
 namespace {

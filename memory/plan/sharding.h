@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "memory/types.h"
-#include "memory/unit.h"
+#include "memory/base/types.h"
+#include "memory/plan/unit.h"
 
 namespace spillway {
 

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "memory/arena.h"
-#include "memory/error.h"
-#include "memory/runtime.h"
-#include "memory/twice_mapped.h"
+#include "memory/base/error.h"
+#include "memory/runtime/arena.h"
+#include "memory/runtime/runtime.h"
+#include "memory/runtime/twice_mapped.h"
 
 namespace spillway {
 

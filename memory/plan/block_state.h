@@ -1,5 +1,5 @@
 // The state of a block: a list of arrays, which belongs to the block and not to the plan. Code that goes through arrays, or sums
-// their bytes, goes through this list. Not here: where they rest (plan.h).
+// their bytes, goes through this list. Not here: where they rest (choices.h).
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "memory/choice_names.h"
-#include "memory/sharding.h"
-#include "memory/types.h"
-#include "memory/unit.h"
+#include "memory/base/types.h"
+#include "memory/plan/choice_names.h"
+#include "memory/plan/sharding.h"
+#include "memory/plan/unit.h"
 
 namespace spillway {
 

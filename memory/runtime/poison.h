@@ -1,12 +1,12 @@
 // Marks memory that exists but must not be touched. Under AddressSanitizer a touch of a poisoned range ends the program and
 // reports the place; in other builds these functions do nothing. Ranges are whole multiples of 8 bytes, the sanitizer's
 // granularity.
-// Not here: which ranges (memory/arena.h, offload/buffer_guard.h).
+// Not here: which ranges (memory/runtime/arena.h, offload/buffer_guard.h).
 #pragma once
 
 #include <cstddef>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SPILLWAY_POISONS 1

@@ -1,30 +1,9 @@
-#include "memory/plan.h"
+#include "memory/plan/choices.h"
 
-#include <algorithm>
-
-#include "memory/error.h"
+#include <fmt/core.h>
 
 namespace spillway {
 
-std::string_view name_of(const OpHead& op) {
-  switch (op.kind) {
-    case OpKind::move:
-      if (op.lane == Lane::nvme_read) return "read";
-      if (op.lane == Lane::nvme_write) return "write";
-      return name_of(op.lane);
-    case OpKind::forward: return "forward";
-    case OpKind::backward: return "backward";
-    case OpKind::loss: return "loss";
-    case OpKind::gradient_add: return "gradient_add";
-    case OpKind::gradient_finish: return "gradient_finish";
-    case OpKind::norm: return "norm";
-    case OpKind::update: return "update";
-    case OpKind::gather: return "gather";
-    case OpKind::reduce: return "reduce";
-    case OpKind::commit: return "commit";
-  }
-  return {};
-}
 std::string order_words(const Choices& choices) {
   if (choices.group == choices.micro_batches) return "vertical";
   return choices.group == 1 ? "horizontal" : fmt::format("groups of {}", choices.group);
@@ -62,13 +41,6 @@ std::vector<std::int64_t> norm_words(const UnitGraph& graph, const Choices& choi
                                     : choices.sharding.shards_optimizer() ? square_nodes_of_part(block.elements)
                                                                           : 1));
   return begin;
-}
-
-const Buffer& buffer_of(const Plan& plan, const Program& program, int index) {
-  const int resident = static_cast<int>(plan.resident.size());
-  SPILLWAY_CHECK(index >= 0 && index < resident + static_cast<int>(program.buffers.size()), "buffer {} of {} + {}", index,
-                 resident, program.buffers.size());
-  return index < resident ? plan.resident[index] : program.buffers[static_cast<std::size_t>(index - resident)];
 }
 
 }  // namespace spillway

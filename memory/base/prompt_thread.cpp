@@ -1,4 +1,4 @@
-#include "memory/prompt_thread.h"
+#include "memory/base/prompt_thread.h"
 
 #include <sched.h>
 #include <sys/syscall.h>

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "memory/bfloat16.h"
-#include "memory/float16.h"
-#include "memory/types.h"
+#include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

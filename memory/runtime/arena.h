@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string>
 
-#include "memory/parallel.h"
-#include "memory/types.h"
+#include "memory/base/parallel.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

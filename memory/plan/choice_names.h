@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "memory/names.h"
-#include "memory/types.h"
+#include "memory/base/names.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -1,6 +1,6 @@
 // The planner's view of a model: blocks of parameters, activation values, and the units of compute that use them.
 // A model is compiled to a UnitGraph for one micro-batch shape; the planner never sees a layer, a head or a kernel.
-// Not here: what a unit computes (models/unit_code.h), where anything lives (memory/plan.h).
+// Not here: what a unit computes (models/unit_code.h), where anything lives (memory/plan/plan.h).
 //
 // Legend: P parameters of a block, n rows (tokens) of a micro-batch.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "memory/names.h"
+#include "memory/base/names.h"
 
 namespace spillway {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "memory/types.h"
+#include "memory/base/types.h"
 
 namespace spillway {
 

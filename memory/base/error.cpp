@@ -1,4 +1,4 @@
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 namespace spillway {
 

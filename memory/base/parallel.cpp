@@ -1,4 +1,4 @@
-#include "memory/parallel.h"
+#include "memory/base/parallel.h"
 
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "memory/error.h"
+#include "memory/base/error.h"
 
 #ifdef SPILLWAY_TELLS_TSAN
 #include <sanitizer/tsan_interface.h>
