@@ -1,4 +1,4 @@
-# Sets SPILLWAY_HAVE_CUDA. Compute kernels for CUDA come later; the device runtime is compiled and linked now.
+# Sets SPILLWAY_HAVE_CUDA: there is a toolkit, and the device runtime is compiled. Kernels and their chips: devices.cmake.
 set(SPILLWAY_HAVE_CUDA OFF)
 if(NOT SPILLWAY_CUDA STREQUAL "OFF")
   # The toolkit that tools/cuda_toolkit fetched comes before the system's, which was too old for it, and after one that is named.

@@ -194,13 +194,4 @@ const StoredTensor& SafetensorsReader::require(std::string_view name, std::span<
   return *tensor;
 }
 
-void SafetensorsReader::read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const {
-  check_range(tensor, first, out.size());
-  if (tensor.type != ElementType::i32) {
-    throw InputError(fmt::format("{}: tensor {} has the type {}; I32 was expected", file_of(tensor), shown_name(tensor.name),
-                                 name_of(tensor.type)));
-  }
-  handle_of(tensor).read(tensor.offset + first * 4, std::as_writable_bytes(out));
-}
-
 }  // namespace spillway

@@ -68,7 +68,6 @@ class SafetensorsReader {
   // Reads elements [first, first + out.size()) of a tensor of f32, bf16 or f16 as fp32. Throws InputError, naming the tensor and
   // the element, for a value that is not finite.
   void read(const StoredTensor& tensor, std::int64_t first, std::span<float> out) const;
-  void read_int32(const StoredTensor& tensor, std::int64_t first, std::span<std::int32_t> out) const;
 
  private:
   void open_file(const std::filesystem::path& path);

@@ -2,8 +2,8 @@
 // parts that its models have, the names of tensors where families differ, and the units that its models are made of.
 // Not here: reading a config.json by a row (config.h), the units (gpt2.h, llama.h).
 //
-// A new family whose parts all exist takes a row in family.cpp, shapes in catalogue/entries.cpp, a golden case in tests/data, and
-// its name in the lists of the tests. A new part is added from its key to its kernel: its key, its default and its field in a row
+// A new family whose parts all exist takes a row in family.cpp, shapes in catalogue/*.json, and a golden case in tests/data, from
+// which the tests have their lists. A new part is added from its key to its kernel: its key, its default and its field in a row
 // (here), its number in one model (config.h; config.cpp reads and checks it), the unit that it belongs to (llama.cpp names
 // tensors; attention, mlp, embedding, head and norm_unit are the units), and, if no call says it yet, a field of a call
 // (kernels.h, kernel_shapes.h) with the loops that define it (reference/) and the backends (cpu/, cuda/). No other folder of the

@@ -14,10 +14,10 @@
 #include "memory/plan/timeline.h"
 #include "models/unit_code.h"
 #include "nvme/store.h"
-#include "offload/adamw_settings.h"
 #include "offload/committer.h"
 #include "offload/device.h"
 #include "offload/state_hold.h"
+#include "offload/step_settings.h"
 
 namespace spillway {
 
@@ -35,22 +35,8 @@ struct ExecutorOptions {
   std::size_t ahead = 64;                         // most operations of a lane on the device's stream that are not complete
 };
 
-// The settings of one step.
-struct StepSettings {
-  AdamWSettings adamw;              // without the clip factor, which the step finds, and the seed, which is the run's
-  double clip = 0;                  // most norm of the gradient; 0: off; must be on or off as in the plan
-  std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches; the loss is their mean, no update divides by it
-};
-
 // Fills inputs and targets [n] of a micro-batch.
 using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
-
-// The logits that are wanted of a forward.
-struct LogitsRequest {
-  bool single_row = false;    // run the units of ExecutorOptions::one_row
-  std::int64_t position = 0;  // position of the first row in its sequence; not 0 only where keys and values are cached
-  std::int64_t row = 0;
-};
 
 struct StepOutcome {
   std::int64_t step = 0;

@@ -1,5 +1,5 @@
 // AdamW on the host: one fused pass over the state of a run of parameters, for the three forms of stored state.
-// Not here: the gradient norm and the clip factor (optimizer_ops.h), when an update runs (executor.h).
+// Not here: the norm (optimizer_ops.h), the clip factor (operations.h), when an update runs (memory/passes/update_tasks.h).
 //
 // Legend: P elements of a run. Arrays are given from the run's first element.
 #pragma once

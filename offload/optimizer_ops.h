@@ -1,6 +1,6 @@
 // The optimizer's operations: they finish gradients, take their norm and update state, on the update lane or the device's
 // (memory/plan/choices.h: lane_of_gradients, lane_of_updates).
-// Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (executor.h).
+// Not here: AdamW's arithmetic (host_adamw.h), squares (block_squares.h), when they run (memory/passes/update_tasks.h).
 //
 // Memory beside the plan: 8 bytes for each 64 Ki elements of the largest block. In Llama 3.1 405B that is an attention block of
 // 570 M elements: 70 KB.

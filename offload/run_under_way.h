@@ -9,9 +9,9 @@
 
 #include "memory/plan/timeline.h"
 #include "offload/bound_program.h"
-#include "offload/executor.h"
 #include "offload/generations.h"
 #include "offload/step_control.h"
+#include "offload/step_settings.h"
 
 namespace spillway {
 

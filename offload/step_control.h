@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "offload/executor.h"
+#include "offload/step_settings.h"
 
 namespace spillway {
 

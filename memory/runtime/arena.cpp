@@ -110,11 +110,6 @@ std::byte* Arena::at(Bytes offset) const {
   return data_ + offset;
 }
 
-void Arena::fill_garbage(Bytes offset, Bytes bytes) const {
-  check_range(offset, bytes);
-  if (bytes > 0) std::memset(data_ + offset, 0xff, size(bytes));
-}
-
 void Arena::poison(Bytes offset, Bytes bytes) const {
   check_range(offset, bytes);
   spillway::poison(data_ + offset, bytes);

@@ -30,9 +30,6 @@ class Arena {
 
   void prefault(const ThreadPool& pool) const { spillway::prefault(pool, data_, bytes_); }
 
-  // Sets all bits, as released buffers have them in debug builds: a NaN in every float type.
-  void fill_garbage(Bytes offset, Bytes bytes) const;
-
   // See poison.h.
   void poison(Bytes offset, Bytes bytes) const;
   void unpoison(Bytes offset, Bytes bytes) const;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/json_text.h"
 #include "memory/base/edit_distance.h"
 #include "memory/base/error.h"
 #include "models/weights_io.h"
@@ -112,6 +113,18 @@ void heed_head(ResolvedModel& model) {
 }
 
 }  // namespace
+
+std::span<const CatalogueEntry> catalogue() {
+  static const std::vector<CatalogueEntry> entries = [] {
+    std::vector<CatalogueEntry> all;
+    for (const EmbeddedFile& family : catalogue_files()) {
+      const auto models = nlohmann::ordered_json::parse(family.text);
+      for (const auto& [name, config] : models.items()) all.push_back({name, json_text(config, 2)});
+    }
+    return all;
+  }();
+  return entries;
+}
 
 ModelConfig catalogue_config(std::string_view name) {
   const CatalogueEntry* entry = find(name);

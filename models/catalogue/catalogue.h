@@ -6,17 +6,22 @@
 #include <string>
 #include <string_view>
 
+#include "files/embedded_file.h"
 #include "models/config.h"
 
 namespace spillway {
 
 struct CatalogueEntry {
-  std::string_view name;
-  std::string_view config_json;  // as in the model's own config.json, the keys that count
+  std::string name;
+  std::string config_json;
 };
 
 // Family after family, small to large.
-std::span<const CatalogueEntry> catalogue();  // entries.cpp
+std::span<const CatalogueEntry> catalogue();
+
+// What the catalogue is read from, a family a file: models by name, each with the keys of its own config.json that decide its
+// shape and its arithmetic. Dropout of GPT-2's is 0 there, since training is without.
+std::span<const EmbeddedFile> catalogue_files();
 
 // InputError with the nearest names where there is no such one.
 ModelConfig catalogue_config(std::string_view name);

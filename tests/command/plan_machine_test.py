@@ -49,8 +49,8 @@ class PlanMachines(PlanTest):
                              ({"optimizer_tier": "host"}, "--optimizer-tier: found host"),
                              ({"activation_tier": "host"}, "--activation-tier: found host"),
                              ({"update_on": "host"}, "--update-on: found host"),
-                             ({"collectives": "nccl"}, "--collectives: found nccl"),
-                             ({"collectives": "parameter-server"}, "--collectives: found parameter-server")):
+                             ({"collectives": "nccl"}, '--collectives: found "nccl"'),
+                             ({"collectives": "tcp"}, '--collectives: found "tcp"')):
             for command in ("plan", "train"):
                 self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)
 

@@ -9,7 +9,7 @@
 namespace spillway::testing {
 namespace {
 
-class GoldenKernels : public ::testing::TestWithParam<std::tuple<const char*, DType, HeadMode>> {};
+class GoldenKernels : public ::testing::TestWithParam<std::tuple<std::string, DType, HeadMode>> {};
 
 TEST_P(GoldenKernels, AreThePlainLoops) {
   const auto& [name, dtype, head] = GetParam();
@@ -18,7 +18,7 @@ TEST_P(GoldenKernels, AreThePlainLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenKernels,
-                         ::testing::Combine(::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2"),
+                         ::testing::Combine(::testing::ValuesIn(golden_names()),
                                             ::testing::Values(DType::float32, DType::bfloat16),
                                             ::testing::Values(HeadMode::tiled, HeadMode::fused)));
 

@@ -40,10 +40,6 @@ TEST_F(Safetensors, ReadsAGoldenCase) {
   for (std::size_t i = 1; i < reader.tensors().size(); ++i) EXPECT_GE(reader.tensors()[i].offset, reader.tensors()[i - 1].offset);
 
   const SafetensorsReader golden(fs::path(SPILLWAY_TEST_DATA) / "golden/llama_gqa/golden.safetensors");
-  const std::int64_t tokens_shape[] = {12, 3, 33};
-  std::vector<std::int32_t> tokens(12 * 3 * 33);
-  golden.read_int32(golden.require("tokens", tokens_shape), 0, tokens);
-  for (const std::int32_t token : tokens) EXPECT_TRUE(token >= 0 && token < 256);
   EXPECT_THROW(golden.read(*golden.find("tokens"), 0, std::span(part)), InputError);
 }
 

@@ -4,7 +4,7 @@
 #include "trainer/machine/profile_file.h"
 
 // The profiles that the program comes with are made for its own library, and are not untrusted bytes.
-std::span<const spillway::KnownMachine> spillway::known_machines() { return {}; }
+std::span<const spillway::EmbeddedFile> spillway::known_machines() { return {}; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace spillway;

@@ -22,17 +22,17 @@ MAY_USE = {
     "files": {"memory"},
     "models": {"memory", "files"},
     "nvme": {"memory"},
-    "collectives": {"memory"},
-    "offload": {"memory", "models", "nvme", "collectives"},
-    "trainer": {"memory", "files", "models", "nvme", "collectives", "offload"},
-    "tools": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer"},
-    "tests": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer", "tools"},
+    "offload": {"memory", "models", "nvme"},
+    "trainer": {"memory", "files", "models", "nvme", "offload"},
+    "tools": {"memory", "files", "models", "nvme", "offload", "trainer"},
+    "tests": {"memory", "files", "models", "nvme", "offload", "trainer", "tools"},
 }
 
 # A folder that is divided into rooms: each may include from itself and from those before it. All its sources lie in
 # rooms, of which "" is the folder itself.
 ROOMS = {
     "memory": ["base", "runtime", "plan", "passes", "search"],
+    "offload": ["", "cuda"],
     "trainer": ["words", "host", "options", "text", "chat", "data", "machine", "plan", "keep", "show", "run"],
 }
 
@@ -55,8 +55,6 @@ IMPURE_HEADER = re.compile(
 BACKENDS = [
     (re.compile(r"(cuda|cublas|cuda_runtime)\w*\.h"), re.compile(r"_cuda\.cpp$|\.cuh?$"),
      "files named *_cuda.cpp or *.cu"),
-    (re.compile(r"nccl\.h"), re.compile(r"^collectives/nccl\w*\.cpp$"), "collectives/nccl*.cpp"),
-    (re.compile(r"mpi\.h"), re.compile(r"^collectives/mpi\w*\.cpp$"), "collectives/mpi*.cpp"),
     (re.compile(r"liburing(\.h|/)"), re.compile(r"^nvme/"), "nvme/"),
     (re.compile(r"(oneapi/dnnl/)?dnnl"), re.compile(r"^models/"), "models/"),
     # A parse of four seconds, where the rest of a file takes one or two.
@@ -304,8 +302,8 @@ GOOD = {
     "models/CMakeLists.txt": "spillway_folder(models spillway_memory)\n",
     "models/cpu/lanes-inl.h": "// Vectors. Not here: passes.\n#include <hwy/highway.h>\n",
     "nvme/ring.cpp": "#include <liburing.h>\n",
-    "collectives/single.cpp": "int one;\n",
-    "collectives/threads.cpp": "int several;\n",
+    "files/header.cpp": "int first;\n",
+    "files/names.cpp": "int second;\n",
     "offload/executor.cpp": '#include "models/unit.h"\n#include "memory/plan/plan.h"\n',
     "trainer/options/options.h": "// Options. Not here: their meaning.\n#pragma once\n",
     "trainer/run/loop.h": "// The loop. Not here: kernels.\n#pragma once\n",
@@ -319,7 +317,7 @@ GOOD = {
     + "    1,\n" * 90 + "};\n",
 }
 
-LARGER_IN_GOOD = {"collectives": 2}
+LARGER_IN_GOOD = {"files": 2}
 
 # What breaks a rule -> words that the complaint must contain. A file whose text is None is taken away.
 BAD = [
@@ -347,8 +345,8 @@ BAD = [
     ({"trainer/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({"trainer/cellar/a.cpp": "int a;\n"}, "belongs in a room of trainer/"),
     ({f"trainer/run/part{i}.cpp": "int a;\n" for i in range(MOST_STEMS)}, f"{MOST_STEMS + 1} stems of sources"),
-    ({"collectives/mesh.cpp": "int grid;\n"}, "collectives/: 3 stems of sources; at most 2"),
-    ({"collectives/threads.cpp": None}, "collectives/: 1 stems of sources; KNOWN_LARGER still has 2"),
+    ({"files/index.cpp": "int third;\n"}, "files/: 3 stems of sources; at most 2"),
+    ({"files/names.cpp": None}, "files/: 1 stems of sources; KNOWN_LARGER still has 2"),
     ({"memory/base/a.cpp": '#include "types.h"\n'}, "does not begin at the root"),
     ({"memory/base/a.cpp": '#include "memory/base/../../models/unit.h"\n'}, "does not begin at the root"),
     ({"memory/base/a.cpp": '#include "memory/missing.h"\n'}, "does not exist"),

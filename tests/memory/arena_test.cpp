@@ -4,9 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #include "memory/base/error.h"
@@ -72,17 +70,6 @@ TEST(Arena, MovesAndEmptyOnes) {
   const Arena none(0, "none");
   EXPECT_EQ(none.data(), nullptr);
   none.prefault(ThreadPool(1));
-  none.fill_garbage(0, 0);
-}
-
-TEST(Arena, GarbageIsNotANumber) {
-  const Arena arena(kMiB, "device");
-  arena.fill_garbage(4096, 8192);
-  float value = 0;
-  std::memcpy(&value, arena.at(4096), sizeof(value));
-  EXPECT_TRUE(std::isnan(value));
-  EXPECT_EQ(*arena.at(4095), std::byte{0});
-  EXPECT_EQ(*arena.at(4096 + 8192), std::byte{0});
 }
 
 TEST(Arena, TooMuchIsABudgetErrorThatNamesIt) {
@@ -99,7 +86,7 @@ TEST(ArenaDeathTest, RangesOutsideAreOurBug) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   const Arena arena(kMiB, "device");
   EXPECT_ANY_THROW(arena.at(kMiB + 1));
-  EXPECT_ANY_THROW(arena.fill_garbage(kMiB - 1, 2));
+  EXPECT_ANY_THROW(arena.unpoison(kMiB - 1, 2));
   EXPECT_ANY_THROW(arena.poison(-1, 1));
 #if defined(__SANITIZE_ADDRESS__)
   arena.poison(4096, 4096);

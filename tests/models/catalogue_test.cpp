@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "files/strict_json.h"
 #include "memory/base/error.h"
 #include "tests/models/counted.h"
 
@@ -18,6 +20,11 @@ namespace {
 
 using testing::HasSubstr;
 namespace fs = std::filesystem;
+
+TEST(Catalogue, FilesAreStrictJson) {
+  for (const EmbeddedFile& family : catalogue_files())
+    EXPECT_NO_THROW((void)parse_strict_json(family.text, std::string(family.name))) << family.name;
+}
 
 TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
   const std::map<std::string_view, std::int64_t> published = {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "files/safetensors.h"
+#include "tests/golden.h"
 #include "tests/models/config_testing.h"
 #include "tests/models/counted.h"
 
@@ -22,21 +23,18 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Config, GoldenCasesCountTheirParameters) {
-  const std::pair<const char*, std::int64_t> cases[] = {
-      {"gpt2", 100'272}, {"llama_gqa", 119'104}, {"qwen2", 100'928}, {"qwen3", 125'344}, {"gemma2", 146'240}};
-  for (const auto& [name, parameters] : cases) {
-    const ModelConfig config = read_model_config(golden(name) + "/config.json");
-    EXPECT_EQ(parameter_count(config), parameters) << name;
+  for (const std::string& name : golden_names()) {
+    const ModelConfig config = read_model_config(golden_directory(name) + "/config.json");
     std::int64_t stored = 0;
-    const SafetensorsReader reader(golden(name));
+    const SafetensorsReader reader(golden_directory(name));
     for (const StoredTensor& tensor : reader.tensors()) stored += tensor.elements;
-    EXPECT_EQ(stored, parameters) << name;
+    EXPECT_EQ(parameter_count(config), stored) << name;
     EXPECT_EQ(config.stored_dtype, DType::float32) << name;
   }
 }
 
 TEST(Config, ReadsGpt2) {
-  const ModelConfig config = read_model_config(golden("gpt2/config.json"));
+  const ModelConfig config = read_model_config(golden_directory("gpt2") + "/config.json");
   EXPECT_EQ(name_of(config.family), "gpt2");
   EXPECT_EQ(config.hidden, 48);
   EXPECT_EQ(config.layers, 3);
@@ -54,7 +52,7 @@ TEST(Config, ReadsGpt2) {
 }
 
 TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
-  const ModelConfig config = read_model_config(golden("qwen3/config.json"));
+  const ModelConfig config = read_model_config(golden_directory("qwen3") + "/config.json");
   EXPECT_EQ(name_of(config.family), "qwen3");
   EXPECT_EQ(config.head_dim, 24);
   EXPECT_FALSE(config.qkv_bias || config.attention_output_bias || config.tied_embeddings);
@@ -63,7 +61,7 @@ TEST(Config, ReadsQwen3WithItsOwnHeadDim) {
 }
 
 TEST(Config, ReadsGemma2) {
-  const ModelConfig config = read_model_config(golden("gemma2/config.json"));
+  const ModelConfig config = read_model_config(golden_directory("gemma2") + "/config.json");
   EXPECT_EQ(name_of(config.family), "gemma2");
   EXPECT_EQ(config.hidden, 64);
   EXPECT_EQ(config.kv_heads, 2);
@@ -82,7 +80,7 @@ TEST(Config, ReadsGemma2) {
 }
 
 TEST(Config, ReadsGemma3) {
-  const ModelConfig config = read_model_config(golden("gemma3/config.json"));
+  const ModelConfig config = read_model_config(golden_directory("gemma3") + "/config.json");
   EXPECT_EQ(name_of(config.family), "gemma3_text");
   EXPECT_TRUE(config.family->qk_norm);
   EXPECT_EQ(config.windows, (std::vector<std::int64_t>{7, 0}));
@@ -295,7 +293,8 @@ TEST(Config, ExportKeepsUnknownKeysAndOrder) {
   EXPECT_THAT(exported, HasSubstr("1e-05"));
   const ModelConfig again = parse_model_config(exported, "config.json");
   EXPECT_EQ(again.stored_dtype, DType::bfloat16);
-  EXPECT_EQ(Json::parse(config_json(read_model_config(golden("qwen3/config.json")), DType::float16))["dtype"], "float16");
+  const ModelConfig qwen3 = read_model_config(golden_directory("qwen3") + "/config.json");
+  EXPECT_EQ(Json::parse(config_json(qwen3, DType::float16))["dtype"], "float16");
 }
 
 }  // namespace

@@ -30,8 +30,6 @@ inline Json with(Json json, const Json& changes) {
   return json;
 }
 
-inline std::string golden(const std::string& name) { return std::string(SPILLWAY_TEST_DATA) + "/golden/" + name; }
-
 // The error's text, or "" if there was none.
 inline std::string refusal(const std::string& text) {
   try {

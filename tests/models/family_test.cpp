@@ -8,7 +8,9 @@
 #include <set>
 
 #include "files/safetensors.h"
+#include "models/catalogue/catalogue.h"
 #include "models/config.h"
+#include "tests/golden.h"
 #include "tests/models/in_core_runner.h"
 #include "tests/models/small_families.h"
 
@@ -243,8 +245,18 @@ TEST_P(Families, GradientsAreTheSlopesOfTheLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::Values("gpt2", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"),
-                         [](const auto& family) { return family.param; });
+INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(trained_families()), [](const auto& family) { return family.param; });
+
+// The tests have their lists from these three places, so a family is in each.
+TEST(FamilyTable, EachHasAShapeAndThoseThatTrainAGoldenCase) {
+  std::set<const FamilyRow*> shapes, golden;
+  for (const CatalogueEntry& entry : catalogue()) shapes.insert(catalogue_config(entry.name).family);
+  for (const std::string& name : golden_names()) golden.insert(read_model_config(golden_directory(name) + "/config.json").family);
+  for (const FamilyRow& family : families()) {
+    EXPECT_TRUE(shapes.contains(&family)) << family.model_type;
+    EXPECT_EQ(golden.contains(&family), !has_experts(family)) << family.model_type;
+  }
+}
 
 TEST(Cuts, FollowFromTheModel) {
   ModelConfig gpt2 = small_config("gpt2");

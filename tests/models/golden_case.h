@@ -12,28 +12,27 @@
 
 #include "files/safetensors.h"
 #include "models/config.h"
+#include "tests/golden.h"
 #include "tests/models/in_core_runner.h"
 
 namespace spillway::testing {
 
 struct GoldenCase {
   explicit GoldenCase(const std::string& name)
-      : directory(std::filesystem::path(SPILLWAY_TEST_DATA) / "golden" / name),
+      : directory(golden_directory(name)),
         config(read_model_config(directory / "config.json")),
         golden(directory / "golden.safetensors") {
     numbers = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
     steps = numbers.at("steps");
     batch = numbers.at("batch");
     sequence = numbers.at("seq_len");
-    const StoredTensor* stored = golden.find("tokens");
-    std::vector<std::int32_t> windows(static_cast<std::size_t>(stored->elements));
-    golden.read_int32(*stored, 0, windows);
+    const std::vector<std::int32_t> windows = golden_tokens(golden, "tokens");
     for (std::int64_t row = 0; row < steps * batch; ++row) {
       const auto begin = windows.begin() + row * (sequence + 1);
       tokens.insert(tokens.end(), begin, begin + sequence);
       targets.insert(targets.end(), begin + 1, begin + sequence + 1);
     }
-    if (const StoredTensor* given = golden.find("targets")) golden.read_int32(*given, 0, targets);
+    if (golden.find("targets") != nullptr) targets = golden_tokens(golden, "targets");
   }
 
   std::span<const std::int32_t> of_step(const std::vector<std::int32_t>& all, std::int64_t step) const {

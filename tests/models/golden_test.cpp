@@ -162,10 +162,7 @@ TEST_P(Golden, CurveInFloat32) { check_curve(DType::float32, GoldenCase(GetParam
 TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) { check_curve(DType::float32, 1, HeadMode::fused, kFloat32); }
 TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, kBFloat16); }
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden,
-                         ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2", "mistral_window", "llama3_rope",
-                                           "qwen2_window", "gemma3"),
-                         [](const auto& family) { return family.param; });
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(golden_names()), [](const auto& golden) { return golden.param; });
 
 }  // namespace
 }  // namespace spillway::testing

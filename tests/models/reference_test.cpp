@@ -11,7 +11,7 @@
 namespace spillway::testing {
 namespace {
 
-class ReferenceTest : public ::testing::TestWithParam<const char*> {};
+class ReferenceTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ReferenceTest, EveryKernelIsThePlainLoops) {
   const GoldenCase golden(GetParam());
@@ -39,7 +39,8 @@ TEST_P(ReferenceTest, TheGoldenCurve) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::Values("gpt2", "llama_gqa", "qwen2", "qwen3", "gemma2", "gemma3"));
+INSTANTIATE_TEST_SUITE_P(Golden, ReferenceTest, ::testing::ValuesIn(golden_names()),
+                         [](const auto& golden) { return golden.param; });
 
 }  // namespace
 }  // namespace spillway::testing

@@ -1,8 +1,10 @@
-// A small model of each family, and the cuts that tests give it.
+// A small model of each family that trains, and the cuts that tests give it.
+// Not here: models with weights and answers (tests/golden.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/build.h"
 
@@ -10,9 +12,19 @@ namespace spillway::testing {
 
 inline constexpr std::int64_t kSequence = 48, kBatch = 2, kVocabulary = 300;
 
+// Those of the table (models/family.h) that train, by model_type.
+inline std::vector<std::string> trained_families() {
+  std::vector<std::string> names;
+  for (const FamilyRow& family : families()) {
+    if (!has_experts(family)) names.emplace_back(family.model_type);
+  }
+  return names;
+}
+
 // Small shapes with every feature somewhere; no size is a multiple of another without need.
-inline ModelConfig small_config(const std::string& which) {
+inline ModelConfig small_config(const std::string& model_type) {
   ModelConfig config;
+  config.family = find_family(model_type);
   config.hidden = 64;
   config.layers = 2;
   config.heads = 4;
@@ -25,28 +37,23 @@ inline ModelConfig small_config(const std::string& which) {
   config.rope.theta = 10000;
   config.windows = {0, 0};
   config.initializer_range = 0.15;  // gradients that stand out of fp32's noise
-  if (which == "gpt2") {
-    config.family = find_family("gpt2");
+  if (model_type == "gpt2") {
     config.kv_heads = 4;
     config.rope.theta = 0;
     config.activation = Activation::gelu_tanh;
     config.qkv_bias = config.attention_output_bias = config.mlp_bias = config.tied_embeddings = true;
-  } else if (which == "llama3") {
+  } else if (model_type == "llama") {
     config.rope.scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 16};
     config.mlp_bias = config.attention_output_bias = config.qkv_bias = true;
-  } else if (which == "mistral") {
-    config.family = find_family("mistral");
+  } else if (model_type == "mistral") {
     config.windows = {7, 0};
-  } else if (which == "qwen2") {
-    config.family = find_family("qwen2");
+  } else if (model_type == "qwen2") {
     config.qkv_bias = config.tied_embeddings = true;
     config.rope.scaling = {RopeScaling::Kind::linear, 4, 1, 4, 0};
-  } else if (which == "qwen3") {
-    config.family = find_family("qwen3");
+  } else if (model_type == "qwen3") {
     config.head_dim = 24;
     config.windows = {0, 16};
-  } else if (which == "gemma2" || which == "gemma3") {
-    config.family = find_family(which == "gemma2" ? "gemma2" : "gemma3_text");
+  } else if (model_type == "gemma2" || model_type == "gemma3_text") {
     config.head_dim = 20;
     config.tied_embeddings = true;
     config.activation = Activation::gelu_tanh;
@@ -54,8 +61,8 @@ inline ModelConfig small_config(const std::string& which) {
     config.embedding_factor = 8;
     config.padding_token = 3;
     config.windows = {7, 0};
-    if (which == "gemma2") config.attention_softcap = 5, config.logit_softcap = 4;
-    if (which == "gemma3") config.window_rope = Rope{50, {}};
+    if (model_type == "gemma2") config.attention_softcap = 5, config.logit_softcap = 4;
+    if (model_type == "gemma3_text") config.window_rope = Rope{50, {}};
   }
   return config;
 }

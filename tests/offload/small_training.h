@@ -27,11 +27,10 @@
 #include "nvme/store.h"
 #include "offload/executor.h"
 #include "offload/host_adamw.h"
+#include "tests/golden.h"
 #include "tests/memory/order.h"
 
 namespace spillway {
-
-inline std::string golden_directory(const std::string& name) { return std::string(SPILLWAY_TEST_DATA) + "/golden/" + name; }
 
 inline MachineProfile made_up_machine() {
   return {.name = "made up",

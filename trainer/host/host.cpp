@@ -175,16 +175,14 @@ Bytes available_memory() {
   return std::min({available, left_by_control_groups(), left_of_address_space()});
 }
 
-std::int64_t threads_left(const ControlGroups& groups) { return pids_limit(groups).left; }
-
-void require_threads(int count) {
+void require_threads(int count, const ControlGroups& groups) {
   const auto refuse = [&](const std::string& why) {
     const std::string limits = limits_in_words();
     throw BudgetError(fmt::format("this run needs up to {} threads more, and {}{}", count, why,
                                   limits.empty() ? "" : fmt::format(" (limits: {})", limits)),
                       "Raise the limit (pids.max of the control group, `ulimit -u`, `ulimit -v`), or use fewer --threads.");
   };
-  const PidsLimit pids = pids_limit({});
+  const PidsLimit pids = pids_limit(groups);
   if (pids.left < count) refuse(fmt::format("pids.max, {}, leaves {}", pids.most, pids.left));
   try {
     make_threads(count);

@@ -24,11 +24,8 @@ double core_quota(const ControlGroups& groups = {});
 // still allow.
 Bytes available_memory();
 
-// Number of threads that the control groups above the process still let it start; a large number if there is no limit.
-std::int64_t threads_left(const ControlGroups& groups = {});
-
 // Throws a BudgetError that names the limit if the process cannot have `count` more threads at the same time.
-void require_threads(int count);
+void require_threads(int count, const ControlGroups& groups = {});
 
 // The limits that are set on this process, with their names: "`ulimit -v` 4000000 KiB, pids.max 30"; empty if none is set.
 std::string limits_in_words();

@@ -3,16 +3,10 @@
 // Not here: profiles of measured machines (profile_file.h, probe.h).
 #pragma once
 
-#include <span>
-#include <string_view>
+#include "files/embedded_file.h"
 
 namespace spillway {
 
-struct KnownMachine {
-  std::string_view name;  // as --profile takes it
-  std::string_view profile_json;
-};
-
-std::span<const KnownMachine> known_machines();
+std::span<const EmbeddedFile> known_machines();  // each called as --profile takes it
 
 }  // namespace spillway

@@ -96,8 +96,8 @@ SeenDrive seen_from(const JsonPlace& place) {
   return seen;
 }
 
-MeasuredProfile profile_of(const KnownMachine& machine) {
-  return profile_from_json(std::string(machine.profile_json), fmt::format("profile {}", machine.name));
+MeasuredProfile profile_of(const EmbeddedFile& machine) {
+  return profile_from_json(std::string(machine.text), fmt::format("profile {}", machine.name));
 }
 
 // Time at which the machine started, in seconds since 1970; 0 if the system does not say.
@@ -215,14 +215,14 @@ std::string memory_key(Tier tier) { return fmt::format("{}_memory_bytes", name_o
 
 bool names_known_machine(const std::string& name_or_file) {
   std::error_code ignored;
-  return std::ranges::find(known_machines(), name_or_file, &KnownMachine::name) != known_machines().end() &&
+  return std::ranges::find(known_machines(), name_or_file, &EmbeddedFile::name) != known_machines().end() &&
          !std::filesystem::exists(name_or_file, ignored);
 }
 
 MeasuredProfile profile_named(const std::string& name_or_file) {
   std::error_code ignored;
   if (std::filesystem::exists(name_or_file, ignored)) return profile_from_json(read_text_file(name_or_file, kMiB), name_or_file);
-  for (const KnownMachine& machine : known_machines()) {
+  for (const EmbeddedFile& machine : known_machines()) {
     if (machine.name == name_or_file) return profile_of(machine);
   }
   throw InputError(fmt::format("--profile: found {}, allowed: a file that is there, or a machine known by name ({})",
@@ -232,7 +232,7 @@ MeasuredProfile profile_named(const std::string& name_or_file) {
 
 std::string names_of_known_machines() {
   std::string names;
-  for (const KnownMachine& machine : known_machines()) {
+  for (const EmbeddedFile& machine : known_machines()) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", machine.name);
   }
   return names;

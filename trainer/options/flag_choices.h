@@ -51,11 +51,7 @@ struct Names<OrderChoice> {
 };
 template <>
 struct Names<CollectivesChoice> {
-  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
-                                                     {"threads", CollectivesChoice::threads},
-                                                     {"mpi", CollectivesChoice::mpi},
-                                                     {"nccl", CollectivesChoice::nccl},
-                                                     {"parameter-server", CollectivesChoice::parameter_server}};
+  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic}};
 };
 template <>
 struct Names<OutputFormat> {

@@ -336,8 +336,8 @@ void add_ranks(std::vector<Flag>& table) {
       "zero-group-size", "N", F::integer, "ranks that share one copy (default: all)",
       SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
   add(
-      "collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk", SET { set_choice(o.parallel.collectives, v); },
-      GET { return choice_json(o.parallel.collectives); });
+      "collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk: several are planned and not run",
+      SET { set_choice(o.parallel.collectives, v); }, GET { return choice_json(o.parallel.collectives); });
   add(
       "sum-groups", "G", F::integer, "groups of micro-batches over which gradients are summed along a tree; this version: 1",
       SET { o.parallel.sum_groups = v.integer(1, 1 << 20); }, GET { return o.parallel.sum_groups; });

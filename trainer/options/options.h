@@ -21,7 +21,7 @@ enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class CollectivesChoice : std::uint8_t { automatic, threads, mpi, nccl, parameter_server };
+enum class CollectivesChoice : std::uint8_t { automatic };
 enum class OutputFormat : std::uint8_t { table, json, html };
 
 struct ModelOptions {

@@ -32,10 +32,6 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
   // Another machine's profile may have devices. The devices of this machine are checked when the run takes one.
   const bool may_be_gpu = options.memory.device == DeviceChoice::cuda || options.memory.device == DeviceChoice::automatic;
   if (options.memory.profile.empty() && !may_be_gpu) refuse_what_needs_a_device(options.memory);
-  if (options.parallel.collectives != CollectivesChoice::automatic) {
-    refuse_this_version("--collectives", std::string(name_of(options.parallel.collectives)),
-                        "auto: several ranks are planned and not run");
-  }
 }
 
 void validate_ranks(const ParallelOptions& parallel) {

@@ -53,7 +53,7 @@ std::string html_page(const nlohmann::ordered_json& data) {
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Spillway</title>\n<style>\n{}</style>\n</head>\n<body>\n"
       "<noscript>This page draws itself with a script.</noscript>\n<div id=\"tip\"></div>\n"
       "<script type=\"application/json\" id=\"data\">{}</script>\n<script>\n{}</script>\n</body>\n</html>\n",
-      page_style(), text, page_script());
+      page_style().front().text, text, page_script().front().text);
 }
 
 std::string words_of_turns(int turns) {

@@ -60,15 +60,16 @@ TEST(Host, AQuotaOfTheFirstVersion) {
 TEST(Host, ThreadsThatAControlGroupLeaves) {
   const Groups groups;
   const ControlGroups here = groups.of("3:pids:/x\n0::/y\n");
-  EXPECT_GT(threads_left(here), 1'000'000);
+  EXPECT_NO_THROW(require_threads(14, here));
   groups.write("pids/x", "pids.max", "max\n");
   groups.write("pids/x", "pids.current", "7\n");
-  EXPECT_GT(threads_left(here), 1'000'000);
+  EXPECT_NO_THROW(require_threads(14, here));
   groups.write("pids/x", "pids.max", "20\n");
-  EXPECT_EQ(threads_left(here), 13);
+  EXPECT_NO_THROW(require_threads(13, here));
+  EXPECT_THROW(require_threads(14, here), BudgetError);
   groups.write("y", "pids.max", "9\n");
   groups.write("y", "pids.current", "11\n");
-  EXPECT_EQ(threads_left(here), 0);
+  EXPECT_THROW(require_threads(1, here), BudgetError);
 }
 
 TEST(Host, ThreadsThatCannotBeMadeAreRefusedByTheLimit) {

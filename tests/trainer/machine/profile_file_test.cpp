@@ -21,11 +21,11 @@ const json& made_up() {
 
 TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
   EXPECT_GE(known_machines().size(), 5u);
-  for (const KnownMachine& known : known_machines()) {
+  for (const EmbeddedFile& known : known_machines()) {
     const MachineProfile machine = profile_named(std::string(known.name));
     EXPECT_GT(machine.tier_bytes[Tier::device], 0) << known.name;
     EXPECT_GT(machine.nvme_read_bytes, 0) << known.name;
-    const json data = json::parse(known.profile_json);
+    const json data = json::parse(known.text);
     EXPECT_GE(data["sources"].size(), 3u) << known.name;
     EXPECT_FALSE(data["assumptions"].get<std::string>().empty());
     EXPECT_TRUE(names_known_machine(std::string(known.name)));
@@ -34,7 +34,7 @@ TEST(ProfileFile, KnownMachinesAreWholeAndNameTheirSources) {
 }
 
 TEST(ProfileFile, MachinesWithDevicesAreToldFromThoseThatCompute) {
-  for (const KnownMachine& known : known_machines())
+  for (const EmbeddedFile& known : known_machines())
     EXPECT_EQ(has_devices(profile_named(std::string(known.name))), known.name != "laptop") << known.name;
   EXPECT_EQ(names_of_known_machines(),
             "a100-server, h100-node-8, h100-server, h200-server, laptop, rtx-3090-desktop, "

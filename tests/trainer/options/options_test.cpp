@@ -249,8 +249,8 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({"--device", "cpu", flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
   }
-  for (const char* backend : {"threads", "mpi", "nccl"}) {
-    const std::string refusal = std::string("--collectives: found ") + backend + ", allowed in this version: auto";
+  for (const char* backend : {"threads", "tcp", "mpi", "nccl", "parameter-server"}) {
+    const std::string refusal = std::string("--collectives: found \"") + backend + "\", allowed: auto";
     EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
   }
 }

@@ -11,6 +11,7 @@
 
 #include "files/safetensors.h"
 #include "memory/base/error.h"
+#include "tests/golden.h"
 #include "tests/trainer/temporary_directory.h"
 
 namespace spillway {
@@ -19,14 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct GoldenText {
-  explicit GoldenText(const std::string& name) : directory(fs::path(SPILLWAY_TEST_DATA) / "golden" / name) {
+  explicit GoldenText(const std::string& name) : directory(golden_directory(name)) {
     const SafetensorsReader golden(directory / "golden.safetensors");
-    const StoredTensor* stored = golden.find("tokens");
     const StoredTensor* expected = golden.find("logits");
     length = expected->shape[1];
     vocabulary = expected->shape[2];
+    tokens = golden_tokens(golden, "tokens");
     tokens.resize(static_cast<std::size_t>(length));  // tokens of the first sequence of the first step
-    golden.read_int32(*stored, 0, tokens);
     logits.resize(static_cast<std::size_t>(length * vocabulary));
     golden.read(*expected, 0, logits);
   }
@@ -138,9 +138,7 @@ TEST_P(CachedModelOf, APromptForgetsWhatWasBefore) {
   EXPECT_EQ(model.position(), 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CachedModelOf,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3",
-                                           "gemma2", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Families, CachedModelOf, ::testing::ValuesIn(golden_names()),
                          [](const auto& parameter) { return parameter.param; });
 
 }  // namespace

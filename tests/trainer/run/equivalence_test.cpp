@@ -309,9 +309,8 @@ TEST_P(Equivalence, TightestBudgets) {
 // --- Golden parameters ----------------------------------------------------------------------------------------------------
 
 class GoldenParameters : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters,
-                         ::testing::Values("gpt2", "llama_gqa", "llama3_rope", "mistral_window", "qwen2", "qwen2_window", "qwen3",
-                                           "gemma2", "gemma3"));
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters, ::testing::ValuesIn(golden_names()),
+                         [](const auto& golden) { return golden.param; });
 
 // A value that all scores of a row share has the gradient 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
@@ -321,12 +320,7 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
   const std::int64_t steps = numbers.at("steps"), batch = numbers.at("batch"), sequence = numbers.at("seq_len"),
                      n = batch * sequence;
   const SafetensorsReader golden(golden_directory(GetParam()) + "/golden.safetensors");
-  std::vector<std::int32_t> windows(static_cast<std::size_t>(steps * batch * (sequence + 1))), given;
-  golden.read_int32(*golden.find("tokens"), 0, windows);
-  if (const StoredTensor* stored = golden.find("targets")) {
-    given.resize(static_cast<std::size_t>(stored->elements));
-    golden.read_int32(*stored, 0, given);
-  }
+  const std::vector<std::int32_t> windows = golden_tokens(golden, "tokens"), given = golden_tokens(golden, "targets");
   const SmallModel model(GetParam(), DType::float32, batch, sequence);
   const TemporaryDirectory directory;
   SmallTraining training(model, plan_of(model, uniform_choices(model, 0, StateForm::fp32, 1, true, Tier::nvme)),

@@ -2,11 +2,12 @@
 // Not here: the data that they show (trainer/show/page.h).
 #pragma once
 
-#include <string_view>
+#include "files/embedded_file.h"
 
 namespace spillway {
 
-std::string_view page_style();
-std::string_view page_script();
+// One file each.
+std::span<const EmbeddedFile> page_style();
+std::span<const EmbeddedFile> page_script();
 
 }  // namespace spillway
