@@ -14,7 +14,7 @@ std::vector<std::string> instruction_sets_here();
 // Before the first kernel runs. InputError where the processor has no such set.
 void limit_instructions(const std::string& set);
 
-// What the environment asks for; nothing where it does not.
+// Limits them as the environment asks for; does nothing if it does not.
 void limit_instructions_as_asked();
 
 }  // namespace spillway

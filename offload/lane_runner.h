@@ -78,7 +78,7 @@ class LaneRunner {
   void wait_until_state_may_change() const;
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
   static void guard(const Run& run, const BoundOp& op);
-  // Of an operation that is complete, or passed over: others need not wait for it any more.
+  // Counts an operation as complete, or as passed over: others need not wait for it any more.
   void pass(const Run& run, Lane lane, int turn, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);
   void stop(Run& run, std::string reason);

@@ -1,4 +1,4 @@
-// What a step is told, and what is wanted of a forward.
+// The settings of a step, and the logits that are wanted of a forward.
 // Not here: who tells it (executor.h), what a step finds out (step_control.h).
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a step of a plan's choices takes at least, so that a report can say how far the plan is from it and which lane binds.
+// The least time of a step with a plan's choices, so that a report can say how far the plan is from it and which lane binds.
 // No schedule of these choices is faster in as much memory.
 // Not here: a schedule's own time (simulate.h), how a bound is said (trainer/plan/bound_words.h).
 #pragma once
@@ -28,7 +28,7 @@ struct Bound {
   Lane lane() const { return within.lane; }
 };
 
-// What lanes need for their work at least, by pairs of them: how much one slows another is known of two at a time.
+// The least time that lanes need for their work, by pairs of them: how much one slows another is known of two at a time.
 class LaneBounds {
  public:
   LaneBounds() = default;  // of lanes that do not slow each other

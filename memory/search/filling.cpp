@@ -327,20 +327,30 @@ bool Filling::try_bare(Dealing& dealing) {
   return true;
 }
 
-// Bisects between the most that is known to fit and the least that is known not to fit.
+// Looks between the most that is known to fit and the least that is known not to fit: at the point that the room which the one
+// leaves and the other lacks suggest, or halfway after two guesses that did not fit. Plans of large models are dear: halves alone
+// leave a tier of a 70 B model so empty that a step takes ten times as long.
 bool Filling::deal(Dealing& dealing, Bytes dealt) {
   Point &fits = dealing.fits, &lacks = dealing.lacks;
   const int most_plans = whole_ ? kPlansOfASample : kPlansOfAFilling;
+  int lacked = 0;  // guesses in a row that did not fit
   while (dealing.plans < most_plans && operations_built_ - dealing.built_before < kOperationsOfAFilling) {
     std::vector<int> counts = most_within(dealing.items, dealt);
     if (counts == fits.counts) break;
     if (counts == lacks.counts) {
       lacks.dealt = dealt;
-    } else if (try_counts(dealing, dealt, std::move(counts)) && fits.room <= dealing.not_worth_a_plan) {
+      ++lacked;
+    } else if (!try_counts(dealing, dealt, std::move(counts))) {
+      ++lacked;
+    } else if (lacked = 0; fits.room <= dealing.not_worth_a_plan) {
       break;
     }
     if (fits.dealt >= 0) {
-      dealt = lacks.dealt < 0 ? fits.dealt + fits.room : fits.dealt + (lacks.dealt - fits.dealt) / 2;
+      constexpr double kNearest = 0.95;
+      const double share = static_cast<double>(fits.room) / static_cast<double>(fits.room - std::min<Bytes>(0, lacks.room));
+      const auto between = static_cast<double>(lacks.dealt - fits.dealt);
+      dealt = fits.dealt +
+              (lacks.dealt < 0 ? fits.room : static_cast<Bytes>((lacked > 1 ? 0.5 : std::min(share, kNearest)) * between));
       if (dealt - fits.dealt <= dealing.not_worth_a_plan) break;
     } else if (lacks.room >= 0) {
       return false;  // a tier below lacks room, and with less here it would lack more

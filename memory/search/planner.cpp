@@ -23,7 +23,9 @@ constexpr double kHopeless = 1.15, kHopelessGroup = 2, kWorthARound = 1.015, kGo
 // building it.
 constexpr std::size_t kSpent = 1'400'000, kSpentOnSample = 700'000;
 constexpr std::size_t kWeighing = 3;
-constexpr int kLessAhead = 3;      // most times that an outline that does not fit is tried with less read ahead
+constexpr int kLessAhead = 3;    // most times that an outline that does not fit is tried with less read ahead
+constexpr double kBelied = 1.3;  // a whole so much slower than samples predict: up to kTriedInstead more outlines are tried
+constexpr int kTriedInstead = 6;
 constexpr int kTightestTried = 2;  // where nothing fits: tight outlines that may fail before the search gives up
 
 struct Ranked {
@@ -294,10 +296,10 @@ class Search {
   bool is_thin() const { return graphs_.thin_tiled != nullptr; }
 
   // Outlines are weighed on few layers, with proportionally less of the device, and the best are tried on all layers: a plan
-  // grows with its layers, and an outline that is good for few is good for many. The best of each order is tried first: an
-  // embedding, which is a larger part of few layers, makes one order look worse than another. These trials may spend half of what
-  // the search may, or all of it while the best takes longer than the sample predicts of the next: the whole then had no room for
-  // what its sample had room for.
+  // grows with its layers, and an outline that is good for few is good for many. One outline of each way to compute and to keep
+  // activations is tried first, then one of each order of units and updates, then the others: an embedding, which is a larger
+  // part of few layers, makes one look worse than another. That may take half of what the search may spend. Where the best is far
+  // slower than the sample predicts of others, the whole had no room for what its sample had room for, and some more are tried.
   void consider_best_of_trial(Pace pace) {
     Weighed weighed, others;  // the two ways through the vocabulary
     run_pair_([&] { weighed = weigh_sample(1, pace); }, [&] { others = weigh_sample(0, pace); });
@@ -306,17 +308,17 @@ class Search {
     const double growth = least_compute_s_ / weighed.least_compute_s;
     const std::vector<Ranked> found = best_of_each_kind(std::move(weighed.ranking));
     std::vector<Outline> tried;
-    const auto consider_each = [&](const std::vector<Ranked>& candidates) {
-      for (const auto& [seconds, outline, filled] : candidates) {
-        const auto is_same = [&, &candidate = outline](const Outline& other) { return other.same_kind(candidate); };
-        if (std::ranges::any_of(tried, is_same)) continue;
-        const double most = growth * seconds < best_seconds_ ? most_spent() : most_spent() / 2;
-        if (best_ && (is_good_enough() || static_cast<double>(spent() + spent_on_last_) > most)) continue;
+    int more = kTriedInstead;
+    for (const auto is_like : {&Outline::computes_alike, &Outline::ordered_alike, &Outline::same_kind}) {
+      for (const auto& [seconds, outline, filled] : found) {
+        const auto alike = [&, &candidate = outline](const Outline& other) { return (other.*is_like)(candidate); };
+        if (std::ranges::any_of(tried, alike)) continue;
+        const bool is_belied = best_seconds_ > kBelied * growth * seconds;
+        const bool is_dear = static_cast<double>(spent() + spent_on_last_) > most_spent() / 2;
+        if (best_ && (is_good_enough() || (is_dear && !(is_belied && more-- > 0)))) continue;
         if (consider(outline, &filled)) tried.push_back(outline);
       }
-    };
-    consider_each(best_of_each_order(found));
-    consider_each(found);
+    }
     has_room_ &= weighed.has_room || others.has_room;
     refine();
   }

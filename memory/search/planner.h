@@ -19,7 +19,7 @@ struct PlanOutcome {
   Prediction prediction;     // step_s 0: nothing fits
   Outline outline;           // the plan's outline
   Filled filled;             // and the result of filling it
-  // Where nothing fits: the tightest plan found, and what it lacks.
+  // If nothing fits: the tightest plan found, and what it lacks.
   Tier short_tier = Tier::device;
   Bytes needed = 0, budget = 0;
   std::string refusal;  // why a forced combination is refused; the fields above then say nothing. Empty: it is not

@@ -108,7 +108,7 @@ void heed_head(ResolvedModel& model) {
                     "read, and trained apart",
                     key, model.directory));
   } catch (const Error&) {
-    // What is wrong with the file is said by who reads its weights.
+    // The reader of its weights says what is wrong with the file.
   }
 }
 

@@ -19,7 +19,7 @@ struct CatalogueEntry {
 // Family after family, small to large.
 std::span<const CatalogueEntry> catalogue();
 
-// What the catalogue is read from, a family a file: models by name, each with the keys of its own config.json that decide its
+// The files that the catalogue is read from, one a family: models by name, each with the keys of its config.json that decide its
 // shape and its arithmetic. Dropout of GPT-2's is 0 there, since training is without.
 std::span<const EmbeddedFile> catalogue_files();
 
@@ -31,7 +31,7 @@ struct ResolvedModel {
   std::string directory;  // where the weights (and perhaps a tokenizer) are; empty: no weights, draw them from the seed
 };
 
-// Whether resolve_model finds it in the catalogue: no file or directory is of this name, and an entry is.
+// True if resolve_model finds it in the catalogue: no file or directory has this name, and an entry has.
 bool names_catalogue_model(const std::string& path_or_name);
 
 enum class Weights : std::uint8_t {

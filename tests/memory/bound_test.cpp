@@ -168,7 +168,7 @@ TEST(StepBound, NoScheduleIsFaster) {
   EXPECT_GE(by_norm[true], 3);
 }
 
-// What a plan says of more micro-batches is what the plan of so many says.
+// The bound that a plan gives for more micro-batches is that of the plan with as many.
 TEST(StepBound, GrowsWithMicroBatches) {
   const UnitGraph graph = toy_graph({.layers = 7});
   for (const Order order : {Order::vertical, Order::horizontal}) {

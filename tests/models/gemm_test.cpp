@@ -170,7 +170,7 @@ TYPED_TEST(GemmTest, ScratchIsBounded) {
   }
 }
 
-// What the library is given where dense slices are better: copies of windows, which change no value.
+// The library gets copies of windows where dense slices are better; they change no value.
 TYPED_TEST(GemmTest, DenseSlices) {
   if (dtype_of<TypeParam>() != DType::float32 && ops::instructions_here() == Instructions::widened)
     GTEST_SKIP() << "the library has no bf16 here";
