@@ -16,6 +16,9 @@ namespace {
 constexpr int kPlansOfAFilling = 8, kPlansOfASample = 5, kStripsOfASample = 4;
 constexpr std::size_t kOperationsOfAFilling = 450'000;
 constexpr Bytes kRoomNotWorthAPlan = 200;
+// A byte that is dealt takes at least kLeastTaken of a byte of the room, by estimate. A guess goes up to kSurely of the room that
+// is left, as the estimate from a few items need not hold for all, and up to kNearest of the way to what lacks.
+constexpr double kLeastTaken = 0.4, kSurely = 0.85, kNearest = 0.95;
 
 Tier spill_of(const PlanRequest& request, Tier spare) {
   if (!has_memory_below(request.chain)) return Tier::nvme;
@@ -285,6 +288,7 @@ bool Filling::fill_from(const Outline& outline, Tier spare, const Filled* alike)
       dealt = alike == nullptr ? dealing.fits.room : static_cast<Bytes>(alike->worth * static_cast<double>(dealing.fits.room));
     }
   }
+  dealing.room = limits_[Tier::device] - filled_.bare;
   if (!deal(dealing, dealt)) return false;
   const Bytes room = limits_[Tier::device] - filled_.bare;
   filled_.bare += reserved_bytes(outline);
@@ -306,7 +310,8 @@ void Filling::fill_between(Tier tier) {
   Bytes& limit = limits_[tier];
   const Bytes bare = peak_of(fitting_)[tier];
   limit = bare + static_cast<Bytes>(share_of_whole() * static_cast<double>(budget - bare));
-  dealing.fits = {0, limit - bare, std::vector<int>(dealing.items.size(), 0)};
+  dealing.room = limit - bare;
+  dealing.fits = {0, dealing.room, std::vector<int>(dealing.items.size(), 0)};
   deal(dealing, dealing.fits.room);
 }
 
@@ -346,11 +351,17 @@ bool Filling::deal(Dealing& dealing, Bytes dealt) {
       break;
     }
     if (fits.dealt >= 0) {
-      constexpr double kNearest = 0.95;
-      const double share = static_cast<double>(fits.room) / static_cast<double>(fits.room - std::min<Bytes>(0, lacks.room));
-      const auto between = static_cast<double>(lacks.dealt - fits.dealt);
-      dealt = fits.dealt +
-              (lacks.dealt < 0 ? fits.room : static_cast<Bytes>((lacked > 1 ? 0.5 : std::min(share, kNearest)) * between));
+      if (lacks.dealt < 0) {
+        const double taken =
+            fits.dealt == 0
+                ? 1
+                : std::clamp(static_cast<double>(dealing.room - fits.room) / static_cast<double>(fits.dealt), kLeastTaken, 1.0);
+        dealt = fits.dealt + static_cast<Bytes>(std::max(1.0, kSurely / taken) * static_cast<double>(fits.room));
+      } else {
+        const double share = static_cast<double>(fits.room) / static_cast<double>(fits.room - std::min<Bytes>(0, lacks.room));
+        const auto between = static_cast<double>(lacks.dealt - fits.dealt);
+        dealt = fits.dealt + static_cast<Bytes>((lacked > 1 ? 0.5 : std::min(share, kNearest)) * between);
+      }
       if (dealt - fits.dealt <= dealing.not_worth_a_plan) break;
     } else if (lacks.room >= 0) {
       return false;  // a tier below lacks room, and with less here it would lack more

@@ -88,6 +88,7 @@ class Filling {
     Choices bare;  // only what must rests on the tier
     std::vector<Items> items;
     Bytes budget;
+    Bytes room = 0;               // that the bare choices leave on the tier
     Bytes not_worth_a_plan;       // no further plan is built to use up room of at most so many bytes
     Point fits = {}, lacks = {};  // the most that is known to fit, the least that is known not to fit
     int plans = 0;

@@ -10,7 +10,7 @@ namespace {
 enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
 std::array<Resting, 5> order_of(Fill fill) {
   using enum Resting;
-  if (fill == Fill::optimizer_first) return {boundary, weights, gradients, optimizer, saved};
+  if (fill == Fill::state_first) return {weights, gradients, optimizer, boundary, saved};
   return {boundary, weights, gradients, saved, optimizer};
 }
 

@@ -8,9 +8,9 @@
 
 namespace spillway {
 
-// Which rests on the device first where there is no room for both: saved values or optimizer state. An embedding's gradient is
-// complete last and its weights are wanted first, so its state delays the next step while it is on NVMe.
-enum class Fill : std::uint8_t { saved_first, optimizer_first };
+// The kind that comes to rest on the device first where there is not room for both: saved values, or state. State of an
+// embedding, whose gradient is complete last and whose weights are wanted first, delays the next step while it is on NVMe.
+enum class Fill : std::uint8_t { saved_first, state_first };
 
 // All choices but what rests on which tier.
 struct Outline {

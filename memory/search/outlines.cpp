@@ -137,7 +137,7 @@ void Outlines::add(std::vector<Outline>& outlines, const Outline& outline, Pace 
     if (!lookups_may_rest || outline.update == UpdateTime::after || spare.boundary == Boundary::spill) continue;
     Outline resting = outlines.back();
     resting.deferred = 0;
-    resting.fill = Fill::optimizer_first;
+    resting.fill = Fill::state_first;
     outlines.push_back(resting);
   }
 }

@@ -262,7 +262,7 @@ class Search {
       ranked.seconds = *seconds, outline = trial;
       return true;
     };
-    is_better(&Outline::fill, outline.fill == Fill::saved_first ? Fill::optimizer_first : Fill::saved_first);
+    is_better(&Outline::fill, outline.fill == Fill::saved_first ? Fill::state_first : Fill::saved_first);
     const Bytes farthest = outlines_.farthest_ahead(), ahead = outline.ahead;
     while (2 * outline.ahead <= farthest && is_better(&Outline::ahead, 2 * outline.ahead)) {
     }
