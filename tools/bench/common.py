@@ -77,10 +77,10 @@ def model_config(name):
     """config.json of a catalogue name, or of a file."""
     if os.path.exists(name):
         return json.loads(pathlib.Path(name).read_text())
-    for source in sorted((ROOT / "models/catalogue").glob("*.cpp")):
-        found = re.search(r'\{"' + re.escape(name) + r'",\s*R"\((.*?)\)"\}', source.read_text(), re.DOTALL)
-        if found:
-            return json.loads(found[1])
+    for family in sorted((ROOT / "models/catalogue").glob("*.json")):
+        models = json.loads(family.read_text())
+        if name in models:
+            return models[name]
     fail(f"{name}: neither a file nor a name of models/catalogue")
 
 
