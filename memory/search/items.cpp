@@ -65,24 +65,45 @@ std::vector<int> most_within(const std::vector<Items>& of_kinds, Bytes room) {
   return counts;
 }
 
+namespace {
+
+bool is_below(Chain chain, Tier tier, Tier other) { return depth_of(chain, tier) > depth_of(chain, other); }
+
+// Moves the first places that are below a tier onto it.
+template <typename Place>
+std::function<void(Choices&, int)> raise_first(Tier onto, std::vector<Place> Choices::* places, Tier Place::* member) {
+  return [=](Choices& choices, int count) {
+    for (int i = 0; i < count; ++i) {
+      Tier& tier = (choices.*places)[static_cast<std::size_t>(i)].*member;
+      if (is_below(choices.chain, tier, onto)) tier = onto;
+    }
+  };
+}
+
+// The arrays of all blocks, by what they take of a tier: those that rest on it or above take nothing.
+struct ItemsOfBlocks {
+  Items weights, gradients, optimizer;
+};
+ItemsOfBlocks arrays_below(Tier onto, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
+  ItemsOfBlocks items{{{}, raise_first(onto, &Choices::blocks, &BlockPlace::weight)},
+                      {{}, raise_first(onto, &Choices::blocks, &BlockPlace::gradient)},
+                      {{}, raise_first(onto, &Choices::blocks, &BlockPlace::optimizer)}};
+  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(choices.chain, tier, onto) ? bytes : 0; };
+    const BlockPlace& place = choices.blocks[block];
+    const BlockBytes bytes = bytes_of(graph.blocks[block], request, choices);
+    items.weights.sizes.push_back(taken(place.weight, bytes.weight));
+    items.gradients.sizes.push_back(taken(place.gradient, bytes.gradient));
+    items.optimizer.sizes.push_back(taken(place.optimizer, bytes.optimizer));
+  }
+  return items;
+}
+
+}  // namespace
+
 std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
                                    const Choices& choices) {
-  const auto first_of = [](Tier BlockPlace::* array) {
-    return [array](Choices& c, int k) {
-      for (int block = 0; block < k; ++block) c.blocks[block].*array = Tier::device;
-    };
-  };
-  Items weights{{}, first_of(&BlockPlace::weight)}, gradients{{}, first_of(&BlockPlace::gradient)},
-      optimizer{{}, first_of(&BlockPlace::optimizer)};
-  for (int block = 0; block < std::ssize(graph.blocks); ++block) {
-    const ParameterBlock& of = graph.blocks[block];
-    const auto taken = [](Tier tier, Bytes bytes) { return tier == Tier::device ? 0 : bytes; };
-    const BlockPlace& place = choices.blocks[block];
-    const BlockBytes bytes_of_block = bytes_of(of, request, choices);
-    weights.sizes.push_back(taken(place.weight, bytes_of_block.weight));
-    gradients.sizes.push_back(taken(place.gradient, bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(place.optimizer, bytes_of_block.optimizer));
-  }
+  auto [weights, gradients, optimizer] = arrays_below(Tier::device, graph, request, choices);
   Items boundary{{}, [](Choices& c, int k) {
                    for (int unit = 0; unit < k; ++unit) c.units[unit].boundary = Boundary::keep;
                  }};
@@ -126,31 +147,13 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
 
 // The arrays that are moved most often for their bytes come first: weights, which both passes move to and fro.
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
-  const auto is_below = [chain = choices.chain, between](Tier tier) { return depth_of(chain, tier) > depth_of(chain, between); };
-  const auto first_of = [is_below, between](auto places, auto member) {
-    return [=](Choices& c, int k) {
-      for (int i = 0; i < k; ++i) {
-        Tier& tier = (c.*places)[static_cast<std::size_t>(i)].*member;
-        if (is_below(tier)) tier = between;
-      }
-    };
-  };
-  Items weights{{}, first_of(&Choices::blocks, &BlockPlace::weight)},
-      gradients{{}, first_of(&Choices::blocks, &BlockPlace::gradient)},
-      optimizer{{}, first_of(&Choices::blocks, &BlockPlace::optimizer)},
-      spilled{{}, first_of(&Choices::units, &UnitPlace::spill)};
-  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
-    const auto taken = [&](Tier tier, Bytes bytes) { return is_below(tier) ? bytes : 0; };
-    const BlockPlace& place = choices.blocks[i];
-    const BlockBytes bytes_of_block = bytes_of(graph.blocks[i], request, choices);
-    weights.sizes.push_back(taken(place.weight, bytes_of_block.weight));
-    gradients.sizes.push_back(taken(place.gradient, bytes_of_block.gradient));
-    optimizer.sizes.push_back(taken(place.optimizer, bytes_of_block.optimizer));
-  }
+  auto [weights, gradients, optimizer] = arrays_below(between, graph, request, choices);
+  Items spilled{{}, raise_first(between, &Choices::units, &UnitPlace::spill)};
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
-    spilled.sizes.push_back(is_below(choices.units[unit].spill) ? spilled_bytes(of_units[unit], choices, static_cast<int>(unit))
-                                                                : 0);
+    spilled.sizes.push_back(is_below(choices.chain, choices.units[unit].spill, between)
+                                ? spilled_bytes(of_units[unit], choices, static_cast<int>(unit))
+                                : 0);
   }
   std::vector<Items> of_kinds;
   if (!request.parameter_tier) of_kinds.push_back(std::move(weights));
