@@ -63,4 +63,9 @@ void limit_instructions_as_asked() {
   if (const char* asked = std::getenv("SPILLWAY_INSTRUCTIONS"); asked != nullptr && *asked != '\0') limit_instructions(asked);
 }
 
+bool allows_avx512_bf16() {
+  const auto bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bf16) == bf16;
+}
+
 }  // namespace spillway

@@ -17,4 +17,7 @@ void limit_instructions(const std::string& set);
 // Limits them as the environment asks for; does nothing if it does not.
 void limit_instructions_as_asked();
 
+// True if AVX-512's bf16 is within the limit: the library's, by which our own kernels for it go as well.
+bool allows_avx512_bf16();
+
 }  // namespace spillway

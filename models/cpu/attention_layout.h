@@ -10,6 +10,7 @@
 #include "memory/base/error.h"
 #include "models/cpu/attention_kernels.h"
 #include "models/cpu/attention_ops.h"
+#include "models/instruction_limit.h"
 
 namespace spillway::ops::attention {
 
@@ -112,7 +113,7 @@ const Kernels<E>& kernels(AttentionPath path) {
   if constexpr (sizeof(E) == 4) {
     return kernels_fp32();
   } else {
-    const Kernels<E>* native = path == AttentionPath::instruction_set ? kernels_bf16_native() : nullptr;
+    const Kernels<E>* native = path == AttentionPath::instruction_set && allows_avx512_bf16() ? kernels_bf16_native() : nullptr;
     return native == nullptr ? kernels_bf16_widened() : *native;
   }
 }

@@ -5,6 +5,7 @@
 
 #include "memory/base/error.h"
 #include "models/cpu/gemm_bf16.h"
+#include "models/instruction_limit.h"
 
 namespace spillway::ops {
 namespace {
@@ -28,7 +29,7 @@ Instructions choose_instructions(const dnnl::engine& engine) {
     const std::string_view name = compiled.impl_info_str();
     if (!name.starts_with("brg")) return Instructions::widened;
     if (name.find("amx") != std::string_view::npos) return Instructions::amx_bf16;
-    return bf16_kernels_run() && bf16_is_allowed() ? Instructions::avx512_bf16 : Instructions::amx_bf16;
+    return bf16_kernels_run() && allows_avx512_bf16() ? Instructions::avx512_bf16 : Instructions::amx_bf16;
   } catch (const dnnl::error&) {
     return Instructions::widened;
   }

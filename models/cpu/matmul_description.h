@@ -52,12 +52,6 @@ struct LibraryProduct {
 // A slice's product: dense blocks or windows of the operands.
 std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int threads, const GemmSpec& slice);
 
-// True if the library may use AVX-512's bf16 (SPILLWAY_INSTRUCTIONS may say no). Our own kernels go by it as well.
-inline bool bf16_is_allowed() {
-  const auto isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  return (isa & static_cast<int>(dnnl::cpu_isa::avx512_core_bf16)) == static_cast<int>(dnnl::cpu_isa::avx512_core_bf16);
-}
-
 // A slice's operands by themselves.
 void make_dense(GemmSpec& slice);
 // Rows of a window one behind the other, or back.
