@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::int64_t kTaskStretches = kSquareTask / kSquareStretch;
 
-// Squares nodes that are smaller than a stretch.
-void square_small_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums) {
+// Sets sums[i] to the sum of squares of the i-th stretch; the last one may be shorter.
+void square_stretches(std::int64_t elements, const SquaredGradient& gradient, double* sums) {
   if (gradient.rounded != nullptr) {
-    ops::round_and_square_nodes(elements, node, gradient.exact, gradient.rounded, sums);
+    ops::round_and_square_nodes(elements, kSquareStretch, gradient.exact, gradient.rounded, sums);
   } else {
-    ops::square_nodes(elements, node, gradient.exact, sums);
+    ops::square_nodes(elements, kSquareStretch, gradient.exact, sums);
   }
 }
 
@@ -29,7 +29,7 @@ double square_parts(const ParameterBlock& block, std::int64_t begin, const Squar
     std::copy_n(gradient.exact + from, to - from, place);
     if (gradient.rounded == nullptr) continue;
     double unused = 0;
-    square_small_nodes(to - from, kSquareStretch, gradient.from(from), &unused);
+    square_stretches(to - from, gradient.from(from), &unused);
     std::transform(gradient.rounded + from, gradient.rounded + to, place, [](BFloat16 value) { return value.to_float(); });
   }
   double sum = 0;
@@ -38,16 +38,6 @@ double square_parts(const ParameterBlock& block, std::int64_t begin, const Squar
 }
 
 }  // namespace
-
-void square_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums) {
-  if (node <= kSquareStretch) return square_small_nodes(elements, node, gradient, sums);
-  const auto stretches = static_cast<std::size_t>(node / kSquareStretch);
-  std::array<double, kTaskStretches> in_node;
-  for (std::int64_t begin = 0; begin < elements; begin += node) {
-    square_small_nodes(node, kSquareStretch, gradient.from(begin), in_node.data());
-    *sums++ = ops::tree_sum({in_node.data(), stretches});
-  }
-}
 
 double square_node(const ParameterBlock& block, const SquareNode& node, const SquaredGradient& gradient) {
   std::array<double, kTaskStretches> sums;
@@ -60,7 +50,7 @@ double square_node(const ParameterBlock& block, const SquareNode& node, const Sq
                        piece_end = piece == block.pieces.end() ? node.end() : piece->begin + piece->elements();
     end = std::min(node.end(), piece_end / kSquareStretch * kSquareStretch);
     if (piece_begin <= begin && begin < end) {
-      square_small_nodes(end - begin, kSquareStretch, gradient.from(begin), sum);
+      square_stretches(end - begin, gradient.from(begin), sum);
     } else {
       end = begin + kSquareStretch;
       *sum = square_parts(block, begin, gradient);

@@ -19,9 +19,6 @@ struct SquaredGradient {
   SquaredGradient from(std::int64_t element) const { return {exact + element, rounded == nullptr ? nullptr : rounded + element}; }
 };
 
-// Sets sums[i] to the sum of squares of the i-th `node` elements. `node` is at most kSquareTask, `elements` a multiple of it.
-void square_nodes(std::int64_t elements, std::int64_t node, const SquaredGradient& gradient, double* sums);
-
 // The sum of squares of a node of a block: whole stretches, at most kSquareTask elements. The gradient is given from the block's
 // first element. Padding between pieces counts as zeros, whatever it holds.
 double square_node(const ParameterBlock& block, const SquareNode& node, const SquaredGradient& gradient);

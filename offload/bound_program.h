@@ -29,7 +29,7 @@ struct BoundSegment {
   Version version;
   std::byte* memory;
   Bytes bytes;
-  // Of a read: the turns in which the update, as the first to take the bytes, checks their hashes; in other turns the lane does.
+  // For a read: the turns in which the update, as the first to take the bytes, checks their hashes; in others the lane does.
   TurnSet checked_by_update = 0;
 };
 

@@ -36,11 +36,6 @@ Bytes Operations::targets_offset(int token_set, int micro_batch) const {
   return tokens_offset(token_set, micro_batch + plan_.choices.micro_batches);
 }
 
-std::span<const std::int32_t> Operations::tokens(int token_set, int turn, const Strip& strip) const {
-  return {reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(token_set, first_micro_batch(turn, strip))),
-          static_cast<std::size_t>(strip.count * graph_.rows)};
-}
-
 void Operations::fill_words(const Run& run, MicroBatchWords& words) {
   words.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
   words.position = run.logits ? run.logits->position : 0;

@@ -46,8 +46,6 @@ class Operations {
   // Offsets on the device of a micro-batch's tokens and targets, int32 [n] each; the next micro-batch's lie behind them.
   Bytes tokens_offset(int token_set, int micro_batch) const;
   Bytes targets_offset(int token_set, int micro_batch) const;
-  // The input tokens of all micro-batches of a strip.
-  std::span<const std::int32_t> tokens(int token_set, int turn, const Strip& strip) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
 
  private:
