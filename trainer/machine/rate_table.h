@@ -16,7 +16,7 @@ namespace spillway {
 enum class Presence : std::uint8_t { required, optional, required_may_be_none, optional_may_be_none };
 enum class RateUnit : std::uint8_t { flops, bytes, share, seconds, requests, rows };  // flops, bytes and requests are per second
 
-// What the figure belongs to. Ranks of a host share the rates of the host and of its drives, and of its processor if that is
+// The owner of a figure. Ranks of a host share the rates of the host and of its drives, and of its processor if that is
 // their device; they do not share the rates of a device's own link to the host. alike: a time or a share, the same for all.
 enum class RateOf : std::uint8_t { alike, device, host, drive, link };
 

@@ -27,7 +27,7 @@ struct AddedToken {
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  // Of tokens with equal content the first stays. `contents` are the tokens' contents, normalized if the tokens are.
+  // Keeps the first of tokens with equal content. `contents` are the tokens' contents, normalized if the tokens are.
   // `marks_spaces`: a space of the text stands for a mark, which is not white space.
   AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents, bool marks_spaces = false);
 
