@@ -36,20 +36,22 @@ class Edge {
 }  // namespace
 
 struct ThreadPool::Impl {
-  Impl(int threads, PoolPriority priority)
-      : limit(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads)),
+  Impl(int threads, PoolPriority priority, int sharers)
+      : limit(tbb::global_control::max_allowed_parallelism,
+              static_cast<std::size_t>(threads) * static_cast<std::size_t>(sharers)),
         arena(threads, 1, priority == PoolPriority::high ? tbb::task_arena::priority::high : tbb::task_arena::priority::normal),
         workers(static_cast<std::size_t>(threads)) {}
-  // The limit is process-wide in TBB; without it a machine with more cores would wake more workers than the arena has places.
+  // The limit is process-wide in TBB, and the least of those that live counts; without it a machine with more cores would wake
+  // more workers than the arenas have places.
   tbb::global_control limit;
   tbb::task_arena arena;
   std::vector<Edge> workers;  // [threads] from a body to the worker's next one, which may use the same scratch memory
   std::mutex only;
 };
 
-ThreadPool::ThreadPool(int threads, PoolPriority priority) : threads_(threads) {
+ThreadPool::ThreadPool(int threads, PoolPriority priority, int sharers) : threads_(threads) {
   SPILLWAY_CHECK(threads >= 1, "a pool of {} threads", threads);
-  impl_ = std::make_unique<Impl>(threads, priority);
+  impl_ = std::make_unique<Impl>(threads, priority, sharers);
 }
 ThreadPool::~ThreadPool() = default;
 

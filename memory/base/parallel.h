@@ -33,8 +33,9 @@ enum class PoolPriority : std::uint8_t { normal, high };
 
 class ThreadPool {
  public:
-  // threads >= 1; the calling thread counts as one of them.
-  explicit ThreadPool(int threads, PoolPriority priority = PoolPriority::normal);
+  // threads >= 1; the calling thread counts as one of them. `sharers`: pools of as many threads each that work at the same time,
+  // this one among them: one for each rank of a process.
+  explicit ThreadPool(int threads, PoolPriority priority = PoolPriority::normal, int sharers = 1);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

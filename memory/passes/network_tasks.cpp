@@ -24,7 +24,7 @@ void NetworkTasks::gather_for(int block, int unit, int phase) {
   Gathered& gathered = gathered_[static_cast<std::size_t>(block)];
   if (gathered.object < 0 || gathered.phase < to_.phase - 1 - units_ahead()) {
     const ParameterBlock& of = to_.graph.blocks[static_cast<std::size_t>(block)];
-    const Bytes bytes = shard_elements(of.elements, sharding()) * sharding().group * to_.plan.blocks[block].weight().each();
+    const Bytes bytes = of.elements * to_.plan.blocks[block].weight().each();
     gathered.object = to_.objects().add({.name = {of.name, ".gathered"},
                                          .category = Category::parameters,
                                          .staged_category = Category::parameters,
@@ -58,17 +58,20 @@ void NetworkTasks::reduce_gradient(int block) {
   Task& task = to_.add(OpKind::reduce, Lane::network);
   task.op.block = block;
   task.op.when = to_.last_turn;
-  task.op.bytes = bytes_of_sum(to_.graph.blocks[static_cast<std::size_t>(block)].elements, sharding());
+  const std::int64_t elements = to_.graph.blocks[static_cast<std::size_t>(block)].elements;
+  task.op.bytes = bytes_of_sum(elements, sharding());
+  task.op.work.bytes = memory_of_sum(elements, sharding());
   to_.use(task, Role::whole, reduced == sum ? Access::update : Access::read, sum);
   if (reduced != sum) to_.use(task, Role::part, Access::write, reduced);
+  to_.scratch(task, staging_of_sum(elements, sharding()));
 }
 
-void NetworkTasks::reduce_control(int resident, Bytes bytes) {
-  if (sharding().ranks == 1) return;
-  Task& task = to_.add(OpKind::reduce, Lane::network);
+void NetworkTasks::gather_words(int own, int all, Bytes bytes, int ranks) {
+  Task& task = to_.add(OpKind::gather, Lane::network);
   task.op.when = to_.last_turn;
-  task.op.bytes = 2 * bytes_of_collective(bytes, sharding().ranks);
-  to_.words(task, Role::whole, Access::update, resident, 0, bytes);
+  task.op.bytes = (ranks - 1) * bytes;
+  to_.words(task, Role::part, Access::read, own, 0, bytes);
+  to_.words(task, Role::whole, Access::write, all, 0, ranks * bytes);
 }
 
 }  // namespace spillway

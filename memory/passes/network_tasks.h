@@ -1,5 +1,5 @@
 // The collectives of a step: sharded weights are gathered before their use, gradients are reduced once they are complete.
-// Not here: shards (sharding.h), who talks to whom.
+// Not here: shards (sharding.h), who talks to whom (collectives/communicator.h).
 #pragma once
 
 #include <vector>
@@ -24,8 +24,9 @@ class NetworkTasks {
   // part of the weight.
   void gather_updated(int block, TurnSet when, int phase);
   void reduce_gradient(int block);
-  // Sums control words over ranks, each of which has a sum of its own.
-  void reduce_control(int resident, Bytes bytes);
+  // Gathers control words, which every rank then adds up in the same order: `bytes` of the resident buffer `own` from each of
+  // `ranks` ranks, in their order, to `all`.
+  void gather_words(int own, int all, Bytes bytes, int ranks);
 
  private:
   const Sharding& sharding() const { return to_.choices.sharding; }

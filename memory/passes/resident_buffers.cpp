@@ -31,7 +31,7 @@ void add_common_buffers(const UnitGraph& graph, Plan& plan) {
 // Adds the gradient sums that live from turn to turn: one for each user of a block, except where the waiting gradient is the sum.
 void add_sums(const UnitGraph& graph, Plan& plan) {
   if (turns_of(plan.choices) == 1) return;
-  const bool waits_as_is = plan.choices.form != StateForm::compact && !plan.choices.sharding.shards_gradients();
+  const bool waits_as_is = plan.choices.form != StateForm::compact && !plan.choices.sharding.shards_optimizer();
   for (const Unit& unit : graph.units) {
     for (const int block : unit.gradient_blocks) {
       const ParameterBlock& of = graph.blocks[block];
@@ -51,6 +51,14 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
   const Bytes word = sizeof(double);
   add_common_buffers(graph, plan);
+  if (choices.sharding.ranks > 1) {
+    plan.ranks_loss_buffer = add_resident(plan, {"losses_of_ranks"}, Category::staging, Tier::device,
+                                          choices.sharding.ranks * choices.micro_batches * kMicroBatchWordsBytes, 1);
+  }
+  if (choices.sharding.shards_optimizer()) {
+    plan.ranks_norm_buffer = add_resident(plan, {"gradient_norms_of_ranks"}, Category::staging, Tier::device,
+                                          choices.sharding.group * norm_words(graph, choices).back() * word, 1);
+  }
   plan.norm_buffer = add_resident(plan, {"gradient_norms"}, Category::staging, Tier::device,
                                   (norm_words(graph, choices).back() + kSquareNodesFromBegin) * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);

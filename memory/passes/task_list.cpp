@@ -200,10 +200,14 @@ class Builder {
   // Adds the sum of the step's loss, which is known once its last micro-batch has its own; no update comes before.
   void loss() {
     const int micro_batches = to_.choices.micro_batches;
-    network_.reduce_control(to_.plan.loss_buffer, micro_batches * kMicroBatchWordsBytes);
+    const int ranks = to_.choices.sharding.ranks;
+    const bool gathers = ranks > 1;
+    const Bytes bytes = micro_batches * kMicroBatchWordsBytes;
+    if (gathers) network_.gather_words(to_.plan.loss_buffer, to_.plan.ranks_loss_buffer, bytes, ranks);
     Task& task = to_.add(OpKind::loss, Lane::compute);
     task.op.when = to_.last_turn;
     to_.words(task, Role::losses, Access::update, to_.plan.loss_buffer, 0, loss_bytes(micro_batches));
+    if (gathers) to_.words(task, Role::whole, Access::read, to_.plan.ranks_loss_buffer, 0, ranks * bytes);
   }
 
   TaskWriter to_;

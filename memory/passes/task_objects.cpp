@@ -50,7 +50,7 @@ int TaskObjects::gradient(int block, int use) {
   auto& objects = gradient_objects_[block];
   while (static_cast<int>(objects.size()) <= use) {
     const int index = static_cast<int>(objects.size());
-    const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !choices_.sharding.shards_gradients();
+    const bool waits_as_is = index == 0 && choices_.form != StateForm::compact && !choices_.sharding.shards_optimizer();
     Object object{.name = {graph_.blocks[block].name, index == 0 ? ".gradient" : ".gradient_of_second_use"},
                   .category = Category::gradients,
                   .staged_category = Category::gradients,
@@ -65,7 +65,7 @@ int TaskObjects::gradient(int block, int use) {
 }
 
 int TaskObjects::reduced_gradient(int block) {
-  if (!choices_.sharding.shards_gradients()) return gradient(block, 0);
+  if (!choices_.sharding.shards_optimizer()) return gradient(block, 0);
   int& reduced = reduced_object_[block];
   if (reduced < 0) {
     Object object{.name = {graph_.blocks[block].name, ".reduced_gradient"},

@@ -81,11 +81,17 @@ void UpdateTasks::write_squares(Task& task, int block) {
 
 void UpdateTasks::norm() {
   const std::int64_t end = norm_words_.back();
-  if (to_.choices.sharding.shards_optimizer())
-    network_.reduce_control(to_.plan.norm_buffer, end * static_cast<Bytes>(sizeof(double)));
+  const Bytes bytes = end * static_cast<Bytes>(sizeof(double));
+  const int group = to_.choices.sharding.group;
+  const bool gathers = to_.choices.sharding.shards_optimizer();
+  if (gathers) network_.gather_words(to_.plan.norm_buffer, to_.plan.ranks_norm_buffer, bytes, group);
   Task& task = to_.add(OpKind::norm, lane_of_gradients(to_.choices.chain));
   task.op.when = to_.last_turn;
-  use_norm_words(task, Role::squares, Access::read, 0, end);
+  if (gathers) {
+    to_.words(task, Role::squares, Access::read, to_.plan.ranks_norm_buffer, 0, group * bytes);
+  } else {
+    use_norm_words(task, Role::squares, Access::read, 0, end);
+  }
   to_.words(task, Role::factor, Access::write, to_.plan.factor_buffer, 0, 2 * static_cast<Bytes>(sizeof(double)));
 }
 
@@ -112,7 +118,11 @@ void UpdateTasks::update(const UpdatePiece& piece) {
   const Bytes weight_bytes = buffers.weight().each(), gradient_bytes = gradient_bytes_per_element(choices.form),
               each = gradient_bytes + 2 * bytes_per_element(state_of(block_of(piece.block), choices.form));
   task.op.work.bytes = static_cast<double>(each * elements);
-  to_.use(task, Role::state, Access::update, weight_of_block, piece.begin * weight_bytes, elements * weight_bytes);
+  if (updates_part_of_weight(choices.sharding)) {
+    to_.use(task, Role::state, Access::update, weight_of_block);
+  } else {
+    to_.use(task, Role::state, Access::update, weight_of_block, piece.begin * weight_bytes, elements * weight_bytes);
+  }
   for (const int object : moved) to_.use(task, Role::state, Access::update, object);
   const bool takes_squares = squares_with_update(choices, piece.block);
   const std::int64_t block_elements = elements_at_rest(choices.sharding, block_of(piece.block), StateKind::m);

@@ -64,14 +64,18 @@ constexpr Bytes bytes_per_element(StateList state) {
 // Bytes an element of a gradient that waits for its update: in compact form it is rounded to bf16.
 constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
 
-// Elements of a block's array, and of its gradient that waits for its update, that rest on this rank.
-inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
+// The elements of a block's array that rest on a rank.
+inline Shard shard_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind, int rank) {
   const bool sharded = kind == StateKind::weight ? sharding.shards_weights() : sharding.shards_optimizer();
-  return sharded ? shard_elements(block.elements, sharding) : block.elements;
+  return sharded ? part_of(block.elements, sharding, rank) : Shard{0, block.elements};
+}
+// Elements that a rank has room for, of an array and of a gradient that waits for its update: those of the longest part.
+inline std::int64_t elements_at_rest(const Sharding& sharding, const ParameterBlock& block, StateKind kind) {
+  return shard_at_rest(sharding, block, kind, 0).elements;
 }
 inline std::int64_t waiting_elements(const Sharding& sharding, const ParameterBlock& block) {
   if (block.frozen) return 0;
-  return sharding.shards_gradients() ? shard_elements(block.elements, sharding) : block.elements;
+  return sharding.shards_optimizer() ? shard_elements(block.elements, sharding) : block.elements;
 }
 inline Bytes bytes_at_rest(const Sharding& sharding, const ParameterBlock& block, StateForm form) {  // of all its arrays
   Bytes sum = 0;

@@ -63,7 +63,10 @@ struct MachineProfile {
   double upload_bytes = 0, download_bytes = 0;              // copies to the device and from it
   double mixed_upload_bytes = 0, mixed_download_bytes = 0;  // when both run at once; 0: not known, and taken to be as alone
   double network_bytes = 0;                                 // moved by collectives into a device and out of it
-  By<Tier, Bytes> tier_bytes;                               // sizes of tiers in memory; each device has a share of the host's
+  // Speeds of compute, of updates and of collectives beside each other. They are 1 where a link does the work of collectives; on
+  // a CPU a thread does, which takes a core's time.
+  double compute_beside_network = 1, update_beside_network = 1, network_beside_compute = 1, network_beside_update = 1;
+  By<Tier, Bytes> tier_bytes;  // sizes of tiers in memory; each device has a share of the host's
   int devices = 0;
 };
 
@@ -103,7 +106,12 @@ inline constexpr LaneRate kLaneRates[] = {{.lane = Lane::upload,
                                            .compute_beside = &MachineProfile::compute_beside_write,
                                            .beside_compute = &MachineProfile::write_beside_compute,
                                            .update_beside = &MachineProfile::update_beside_write},
-                                          {.lane = Lane::network, .bytes = &MachineProfile::network_bytes}};
+                                          {.lane = Lane::network,
+                                           .bytes = &MachineProfile::network_bytes,
+                                           .compute_beside = &MachineProfile::compute_beside_network,
+                                           .beside_compute = &MachineProfile::network_beside_compute,
+                                           .update_beside = &MachineProfile::update_beside_network,
+                                           .beside_update = &MachineProfile::network_beside_update}};
 // The lane's row; null: the lane computes or commits.
 constexpr const LaneRate* rate_of(Lane lane) {
   for (const LaneRate& rate : kLaneRates) {

@@ -42,6 +42,8 @@ struct Plan {
   // Buffers of control words, resident on the device tier.
   int loss_buffer = -1;                   // MicroBatchWords [micro_batches]; a double to wait for the loss by (control_words.h)
   int norm_buffer = -1;                   // double: sums of squares, as norm_words() says
+  int ranks_loss_buffer = -1;             // MicroBatchWords [ranks, micro_batches], gathered; -1: one rank
+  int ranks_norm_buffer = -1;             // double [group, norm_words()], gathered; -1: no rank has a part of a block
   int factor_buffer = -1;                 // double [2]: global norm, clip factor
   int token_buffer = -1;                  // int32 [2, 2, micro_batches, n]: inputs and targets of this step and the next
   int constant_buffer = -1;               // UnitGraph::constant_bytes; -1 where there are none

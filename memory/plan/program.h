@@ -2,6 +2,9 @@
 // come and go with them.
 // Not here: what the operations compute (models/), how they are made (passes/), who runs them (offload/executor.h).
 //
+// All ranks have the same program. Where a rank has a part of a block, element_begin and element_end of its updates count from
+// the part's first element, and go up to the longest part: elements beyond a rank's own part are padding (sharding.h).
+//
 // Protocol. A lane runs its operations in program order, one after the other; an NVMe lane has up to kMovesUnderWay under way,
 // so that the drive is busy across their borders, and completes them in order. An operation starts when every operation in its
 // `waits` is complete. Waits are derived from the bytes that operations access (passes/waits.h), never written by hand. When one
@@ -60,7 +63,7 @@ enum class OpKind : std::uint8_t {
                     // (see squares_with_update)
   norm,             // global norm and clip factor from the sums
   update,           // optimizer on elements [element_begin, element_end) of a block, or of this rank's part of it
-  gather,           // every rank's part of an array -> the whole array, on every rank
+  gather,           // every rank's part of an array, or its control words, -> the whole array, on every rank
   reduce,           // sums over ranks: the whole -> this rank's part of the sum (or the whole sum, in place)
   commit,           // makes durable the state that the step before left: once its updates are written, before any is written over
 };

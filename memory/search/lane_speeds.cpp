@@ -65,7 +65,7 @@ double commit_s(const Op& op, const MachineProfile& machine, const Choices& choi
 
 // Seconds of the operation's work at its lane's own rate.
 double alone(const Op& op, const MachineProfile& machine, const UnitGraph& graph, const Choices& choices) {
-  if (const LaneRate* rate = rate_of(op.lane)) return move_s(op, machine, *rate);
+  if (const LaneRate* rate = rate_of(op.lane)) return move_s(op, machine, *rate) + op.work.bytes / machine.memory_bytes;
   if (op.lane == Lane::commit) return commit_s(op, machine, choices);
   if (op.lane == Lane::compute) return seconds_of(machine, graph, op.work);
   SPILLWAY_CHECK(op.lane == Lane::update, "nothing says how fast the lane {} is", name_of(op.lane));
@@ -109,7 +109,7 @@ std::vector<Pair> pairs_of(const MachineProfile& machine) {
   }
   pairs.push_back({Lane::compute, Lane::update, machine.shared_compute, machine.shared_update});
   for (const LaneRate& rate : kLaneRates) {
-    if (is_drive(rate.lane)) add(rate);
+    if (is_drive(rate.lane) || rate.lane == Lane::network) add(rate);
   }
   return pairs;
 }

@@ -38,6 +38,7 @@ struct PlanRequest {
   bool clip = true;
   StateForm form = StateForm::exact;
   Sharding sharding;
+  bool any_stage = false;    // true: the search chooses sharding.stage, too
   std::optional<int> group;  // micro-batches that go through all units together: a divisor of them
   std::optional<UpdateTime> update;
   std::optional<Tier> parameter_tier, optimizer_tier;

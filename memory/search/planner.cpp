@@ -403,8 +403,10 @@ class Search {
 
 }  // namespace
 
-PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
-                      const PairRunner& run_pair) {
+namespace {
+
+PlanOutcome plan_of_stage(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                          const PairRunner& run_pair) {
   PlanOutcome outcome = Search(graphs, machine, request, run_pair).run();
   const bool fits = outcome.prediction.step_s > 0;
   if (fits || request.durability != Durability::automatic || Outlines(graphs, machine, request).slots() == 1) return outcome;
@@ -413,7 +415,34 @@ PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machi
   once.durability = Durability::checkpoint;
   PlanOutcome smaller = Search(graphs, machine, once, run_pair).run();
   smaller.plans_built += outcome.plans_built;
-  return smaller.refusal.empty() ? smaller : outcome;
+  return smaller.refusal.empty() ? std::move(smaller) : std::move(outcome);
+}
+
+}  // namespace
+
+// Of several stages the fastest that fits; where none fits, that which shards most, as it needs least. Stages 1 and 2 are one
+// plan.
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const PairRunner& run_pair) {
+  if (!request.any_stage || request.sharding.group == 1) return plan_of_stage(graphs, machine, request, run_pair);
+  const Plan* const like = request.like ? request.like->plan : nullptr;
+  std::optional<PlanOutcome> best;
+  int plans_built = 0;
+  for (const int stage : {3, 2, 0}) {
+    PlanRequest of_stage = request;
+    of_stage.sharding.stage = stage;
+    if (like != nullptr && like->choices.sharding.stage != stage) {
+      if (request.effort <= 0) continue;  // looks no farther than `like`
+      of_stage.like.reset();
+    }
+    PlanOutcome outcome = plan_of_stage(graphs, machine, of_stage, run_pair);
+    plans_built += outcome.plans_built;
+    const double seconds = outcome.prediction.step_s;
+    if (!best || (seconds > 0 && (best->prediction.step_s == 0 || seconds < best->prediction.step_s))) best = std::move(outcome);
+    if (request.goal == Goal::any && best->prediction.step_s > 0) break;
+  }
+  best->plans_built = plans_built;
+  return *std::move(best);
 }
 
 }  // namespace spillway

@@ -37,43 +37,6 @@ TEST(Chain, LinksAreCrossedOneByOne) {
   EXPECT_EQ(lane_between(Tier::device, Tier::nvme), Lane::nvme_write);
 }
 
-// Random choices: each block and each unit rests on a tier of its own.
-Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
-  Draw draw(seed);
-  const auto any = [&](auto... of) { return draw.any(of...); };
-  Choices choices = toy_choices(graph, Tier::nvme);
-  choices.chain = Chain::device_host_nvme;
-  choices.update_tier = any(Tier::host, Tier::device);
-  draw.order(choices);
-  choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
-  choices.slots = any(1, 2);
-  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
-  choices.update_chunk = 1 << 20;  // updates take whole blocks: in pieces they would be other operations
-  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
-    for (BlockPlace& place : choices.blocks) place.*array = any(Tier::device, Tier::host, Tier::nvme);
-  }
-  for (UnitPlace& place : choices.units) {
-    place.saved = any(Saved::keep, Saved::recompute, Saved::spill);
-    place.boundary = any(Boundary::keep, Boundary::spill);
-    place.spill = any(Tier::host, Tier::nvme);
-  }
-  if (may_defer_blocks(choices.update, choices.clip, choices.slots) && any(false, true)) defer_every_other_block(graph, choices);
-  return choices;
-}
-
-// The same arithmetic with everything on the device.
-Choices in_core(const Choices& choices) {
-  Choices same = choices;
-  same.chain = Chain::device_nvme;
-  same.update_tier = Tier::device;
-  for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient})
-    set_all(same.blocks, array, Tier::device);
-  for (UnitPlace& place : same.units)
-    place = {place.saved == Saved::spill ? Saved::keep : place.saved, Boundary::keep, Tier::nvme};
-  same.slots = 1;
-  return same;
-}
-
 std::vector<std::vector<std::uint8_t>> state_after(const UnitGraph& graph, const Plan& plan, int steps) {
   SymbolicRun run(plan, graph);
   for (int step = 0; step < steps; ++step) run.step();

@@ -5,7 +5,10 @@
 
 #include "memory/passes/validate.h"
 #include "memory/search/planner.h"
+#include "tests/memory/byte_order.h"
 #include "tests/memory/compiled_plan.h"
+#include "tests/memory/drawn_choices.h"
+#include "tests/memory/symbolic_ranks.h"
 #include "tests/memory/toy_graph.h"
 
 namespace spillway {
@@ -101,6 +104,93 @@ TEST(Sharding, EveryStageGivesAValidPlan) {
         }
       }
     }
+  }
+}
+
+TEST(Sharding, PartsCoverABlockOnce) {
+  for (const std::int64_t elements : {2048, 4096, 10 * 2048, 64 * 1024, 5 * 2048}) {
+    for (int group = 1; group <= 9; ++group) {
+      const Sharding sharding{.ranks = 2 * group, .group = group, .stage = 3};
+      std::int64_t end = 0;
+      for (int rank = 0; rank < group; ++rank) {
+        const Shard part = part_of(elements, sharding, rank);
+        EXPECT_EQ(part.begin, end) << elements << " by " << group;
+        EXPECT_EQ(part.begin % kBlockElements, 0);
+        EXPECT_LE(part.elements, shard_elements(elements, sharding));
+        EXPECT_EQ(part, part_of(elements, sharding, rank + group));
+        end = part.end();
+      }
+      EXPECT_EQ(end, elements);
+    }
+  }
+}
+
+// The same arithmetic with nothing sharded, everything on the device, and updates as soon as the norm is known.
+Choices plain(const Choices& choices) {
+  Choices same = in_core(choices);
+  same.sharding.stage = 0;
+  if (defers_all(same)) same.update = UpdateTime::after;
+  set_all(same.blocks, &BlockPlace::deferred, Deferred::no);
+  return same;
+}
+
+std::vector<std::vector<std::uint8_t>> state_after(const UnitGraph& graph, const Plan& plan, int steps) {
+  SymbolicRanks run(plan, graph);
+  for (int step = 0; step < steps; ++step) run.step();
+  run.flush();
+  return run.state();
+}
+
+Sharding any_sharding(std::uint64_t seed) {
+  Draw draw(seed + 1);
+  const int ranks = 1 + draw.up_to(5), stage = draw.any(0, 1, 2, 3);
+  int group = draw.any(ranks, 2, 4);
+  if (ranks % group != 0) group = ranks;
+  return {.ranks = ranks, .group = group, .stage = stage};
+}
+
+TEST(Sharding, LeavesTheStateThatWholeRanksLeave) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    const ToyShape shape{.layers = 3,
+                         .frozen = seed % 5 == 0 ? 1 : 0,
+                         .tied = seed % 2 == 0,
+                         .fused = seed % 4 < 2,
+                         .layer_elements = seed % 3 == 0 ? 10'240 : 4096,  // of 4 ranks, the last has no part of 10,240
+                         .vocabulary_elements = 6144,
+                         .boundary_bytes = 4 * kKiB,
+                         .saved_bytes = 8 * kKiB,
+                         .logits_bytes = 8 * kKiB};
+    const UnitGraph graph = toy_graph(shape);
+    Choices choices = any_choices(graph, seed);
+    choices.sharding = any_sharding(seed);
+    choices.update_chunk = seed % 2 == 0 ? 2048 : 1 << 20;
+    SCOPED_TRACE(fmt::format("seed {}: ranks {} group {} stage {} {}", seed, choices.sharding.ranks, choices.sharding.group,
+                             choices.sharding.stage, name_of_case(choices, shape.tied, shape.fused)));
+    const Plan plan = compiled(graph, choices), reference = compiled(graph, plain(choices));
+    ASSERT_NO_THROW(validate(plan, graph));
+    const auto left = state_after(graph, plan, 3);
+    ASSERT_FALSE(left.empty());
+    ASSERT_EQ(left, state_after(graph, reference, 3));
+  }
+}
+
+TEST(Sharding, EveryCollectiveCounts) {
+  const UnitGraph graph = toy_graph({.layers = 2, .layer_elements = 4096, .vocabulary_elements = 4096});
+  Choices choices = toy_choices(graph, Tier::device);
+  for (const int stage : {0, 1, 3}) {
+    choices.sharding = {.ranks = 4, .group = 2, .stage = stage};
+    Plan plan = compiled(graph, choices);
+    const auto expected = state_after(graph, plan, 2);
+    ASSERT_FALSE(expected.empty());
+    int left_out = 0;
+    for (Op& op : plan.step.ops) {
+      if (op.lane != Lane::network) continue;
+      const TurnSet when = std::exchange(op.when, TurnSet{0});
+      EXPECT_NE(state_after(graph, plan, 2), expected) << stage << " " << name_of(op);
+      op.when = when;
+      ++left_out;
+    }
+    EXPECT_GT(left_out, 4);
   }
 }
 

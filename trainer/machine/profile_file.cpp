@@ -23,8 +23,10 @@ namespace spillway {
 namespace {
 
 constexpr bool is_in_files(double MachineProfile::* rate) { return rate == nullptr || row_of(rate) != nullptr; }
-// Every rate of a lane is in files, except compute's share beside copies, which the number of threads determines (add_copies).
+// Every rate of a lane is in files, except compute's share beside copies, and those of collectives, which the number of threads
+// determines (trainer/plan/planned_run.cpp).
 constexpr bool are_in_files(const LaneRate& rate) {
+  if (rate.lane == Lane::network) return is_in_files(rate.bytes);
   const bool is_compute_in_files =
       rate.compute_beside == &MachineProfile::compute_beside_copy || is_in_files(rate.compute_beside);
   return is_compute_in_files && is_in_files(rate.bytes) && is_in_files(rate.mixed_bytes) && is_in_files(rate.small_requests) &&
