@@ -22,10 +22,11 @@ MAY_USE = {
     "files": {"memory"},
     "models": {"memory", "files"},
     "nvme": {"memory"},
-    "offload": {"memory", "models", "nvme"},
-    "trainer": {"memory", "files", "models", "nvme", "offload"},
-    "tools": {"memory", "files", "models", "nvme", "offload", "trainer"},
-    "tests": {"memory", "files", "models", "nvme", "offload", "trainer", "tools"},
+    "collectives": {"memory"},
+    "offload": {"memory", "models", "nvme", "collectives"},
+    "trainer": {"memory", "files", "models", "nvme", "collectives", "offload"},
+    "tools": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer"},
+    "tests": {"memory", "files", "models", "nvme", "collectives", "offload", "trainer", "tools"},
 }
 
 # A folder that is divided into rooms: each may include from itself and from those before it. All its sources lie in

@@ -1,0 +1,112 @@
+#include "collectives/threads_transport.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace spillway {
+
+// A rank's place. Each call has a number, which is the same on all ranks: a rank counts `offered` up once its bytes may be read,
+// and `taken` once it has read all that it wanted of others. Who waits for a count sleeps until it changes. kAborted in it wakes
+// everybody for good.
+class ThreadTeam::Seat final : public Transport {
+ public:
+  Seat(int rank, int ranks, int channel, Shared& team)
+      : rank_(rank), ranks_(ranks), first_(static_cast<std::size_t>(channel * ranks)), team_(team) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return ranks_; }
+
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    sends_ = sends;
+    offer();
+    for (const Receive& receive : receives) {
+      const Seat& from = seat(receive.from);
+      wait(from.offered_);
+      const auto found = std::ranges::find(from.sends_, rank_, &Send::to);
+      SPILLWAY_CHECK(found != from.sends_.end() && found->bytes == receive.bytes,
+                     "rank {} expects {} bytes of rank {}, which sends {}", rank_, receive.bytes, receive.from,
+                     found == from.sends_.end() ? 0 : found->bytes);
+      std::memcpy(receive.data, found->data, static_cast<std::size_t>(receive.bytes));
+    }
+    count_up(taken_);
+    for (const Send& send : sends) wait(seat(send.to).taken_);
+    check();
+  }
+
+  std::span<const std::byte* const> lend(std::span<const int> peers, const std::byte* mine) override {
+    lent_ = mine;
+    offer();
+    addresses_.clear();
+    for (const int peer : peers) {
+      wait(seat(peer).offered_);
+      addresses_.push_back(seat(peer).lent_);
+    }
+    check();
+    return addresses_;
+  }
+
+  void take_back(std::span<const int> peers) override {
+    count_up(taken_);
+    for (const int peer : peers) wait(seat(peer).taken_);
+    check();
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    {
+      const std::lock_guard lock(team_.reason_mutex);
+      if (!team_.is_aborted.load(std::memory_order_relaxed)) team_.reason = reason;
+      team_.is_aborted.store(true, std::memory_order_release);
+    }
+    for (const auto& seat : team_.seats) seat->wake();
+  }
+
+ private:
+  using Count = std::atomic<std::uint64_t>;
+  static constexpr std::uint64_t kAborted = std::uint64_t{1} << 63;
+
+  Seat& seat(int rank) const { return *team_.seats[first_ + static_cast<std::size_t>(rank)]; }
+  void offer() {
+    check();
+    ++call_;
+    count_up(offered_);
+  }
+  static void count_up(Count& count) {
+    count.fetch_add(1, std::memory_order_acq_rel);
+    count.notify_all();
+  }
+  void wake() {
+    for (Count* count : {&offered_, &taken_}) {
+      count->fetch_or(kAborted, std::memory_order_acq_rel);
+      count->notify_all();
+    }
+  }
+  void wait(const Count& count) const {
+    for (std::uint64_t at = count.load(std::memory_order_acquire); at < call_; at = count.load(std::memory_order_acquire))
+      count.wait(at, std::memory_order_acquire);
+    check();
+  }
+  void check() const {
+    if (!team_.is_aborted.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(team_.reason_mutex);
+    throw AbortedError(team_.reason);
+  }
+
+  const int rank_, ranks_;
+  const std::size_t first_;  // seat of the channel's rank 0
+  Shared& team_;
+  std::uint64_t call_ = 0;  // number of this rank's call
+  std::span<const Send> sends_;
+  const std::byte* lent_ = nullptr;
+  std::vector<const std::byte*> addresses_;
+  Count offered_{0}, taken_{0};
+};
+
+ThreadTeam::ThreadTeam(int ranks, int channels) : ranks_(ranks) {
+  for (int channel = 0; channel < channels; ++channel) {
+    for (int rank = 0; rank < ranks; ++rank) shared_.seats.push_back(std::make_unique<Seat>(rank, ranks, channel, shared_));
+  }
+}
+ThreadTeam::~ThreadTeam() = default;
+Transport& ThreadTeam::of(int rank, int channel) { return *shared_.seats.at(static_cast<std::size_t>(channel * ranks_ + rank)); }
+
+}  // namespace spillway

@@ -1,0 +1,39 @@
+// Ranks that are threads of one process: a receiver copies from the sender's memory, or reads it where it is.
+// Not here: threads (offload/lane_runner.h has one for each rank).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/transport.h"
+
+namespace spillway {
+
+class ThreadTeam {
+ public:
+  // `channels`: of each rank; calls of one do not wait for those of another, and abort() ends all.
+  explicit ThreadTeam(int ranks, int channels = 1);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  // Of one rank; this object must outlive all calls.
+  Transport& of(int rank, int channel = 0);
+
+ private:
+  class Seat;
+  struct Shared {
+    std::vector<std::unique_ptr<Seat>> seats;  // [channels, ranks]
+    std::atomic<bool> is_aborted{false};
+    std::mutex reason_mutex;
+    std::string reason;
+  };
+  const int ranks_;
+  Shared shared_;
+};
+
+}  // namespace spillway
