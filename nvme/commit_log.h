@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "memory/runtime/arena.h"
 #include "nvme/commit_record.h"
@@ -17,8 +18,12 @@ class CommitLog {
   // channel.
   CommitLog(Store& store, const StoreIdentity& identity, std::span<const std::span<std::byte>> memory = {});
 
-  // The newest record of the store, or nothing if none was ever written. Throws IoError if there are only damaged ones.
+  // The records of the store, the newest first; none if none was ever written. Throws IoError if there are only damaged ones.
+  std::vector<CommitRecord> records();
   std::optional<CommitRecord> newest();
+
+  // Erases a record that is newer than this one; there is at most one. On return that survives a power failure.
+  void erase_newer_than(const CommitRecord& record);
 
   // Writes array contents that rest elsewhere, on behalf of a record to come. On return they are with the drive.
   void write(std::span<const IoSegment> segments) { channel_.write(segments); }

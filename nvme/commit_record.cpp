@@ -11,17 +11,20 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3154494D4D4F4353;  // "SCOMMIT1"
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr Bytes kHashBytes = sizeof(std::uint64_t);
 constexpr Bytes kHeaderBytes = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 8 + 8 + 4 + 8;
-constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 4 + 8;  // besides its name
+constexpr Bytes kArrayBytes = 4 + 8 + 8 + 8 + 8 + 8 + 4 + 8;  // besides its name
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 60;
 
 bool in_store(Bytes begin, Bytes bytes, Bytes end) {
   return begin >= 0 && begin % kExtentAlignment == 0 && begin <= end && bytes <= end - begin;
 }
 
 bool sensible(const DurableArray& array, Bytes end) {
-  return array.bytes > 0 && array.bytes % kExtentAlignment == 0 && array.extent_bytes > 0 &&
+  return array.first_element >= 0 && array.first_element <= kMostElements && array.elements >= 0 &&
+         array.elements <= array.bytes && array.bytes > 0 && array.bytes % kExtentAlignment == 0 && array.extent_bytes > 0 &&
          array.extent_bytes % kExtentAlignment == 0 && array.extent_bytes <= std::min(array.bytes, kMostExtentBytes) &&
          (array.slot == 0 || array.slot == 1) && in_store(array.begin[0], array.bytes, end) &&
          in_store(array.begin[1], array.bytes, end);
@@ -52,6 +55,8 @@ void encode_record(const CommitRecord& record, std::span<std::byte> out) {
   writer.put(static_cast<std::uint64_t>(record.hashes.size()));
   for (const DurableArray& array : record.arrays) {
     writer.put_text(array.name);
+    writer.put(array.first_element);
+    writer.put(array.elements);
     writer.put(array.bytes);
     writer.put(array.begin[0]);
     writer.put(array.begin[1]);
@@ -97,6 +102,8 @@ DecodedRecord decode_record(std::span<const std::byte> in, std::uint64_t store_i
   for (std::uint32_t i = 0; i < arrays; ++i) {
     DurableArray array;
     array.name = reader.get_text();
+    array.first_element = reader.get<std::int64_t>();
+    array.elements = reader.get<std::int64_t>();
     array.bytes = reader.get<Bytes>();
     array.begin[0] = reader.get<Bytes>();
     array.begin[1] = reader.get<Bytes>();

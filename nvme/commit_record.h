@@ -17,12 +17,16 @@
 namespace spillway {
 
 struct DurableArray {
-  std::string name;              // "layer 3 mlp/v"
+  std::string name;  // "layer 3 mlp/v"
+  // The elements of the model's array that this is: all, or the part of one of several ranks, which may be empty. Bytes behind
+  // them are padding.
+  std::int64_t first_element = 0, elements = 0;
   Bytes bytes = 0;               // of one slot
   std::array<Bytes, 2> begin{};  // logical offset of each slot
   int slot = 0;                  // the one that holds the state
   Bytes extent_bytes = 0;        // bytes per hash (extent_hash), up to kMostExtentBytes; the last extent may be shorter
   std::int64_t extents() const { return (bytes + extent_bytes - 1) / extent_bytes; }
+  std::int64_t end_element() const { return first_element + elements; }
   bool operator==(const DurableArray&) const = default;
 };
 

@@ -19,14 +19,15 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3144495941574C53;  // "SLWAYID1"
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint32_t kYields = 1;  // a bit of the flags
-constexpr int kMostDirectories = 4096;
+constexpr int kMostDirectories = 4096, kMostRanks = 1 << 20;
 constexpr std::size_t kLongestPath = 3500;
 constexpr Bytes kLargest = Bytes{1} << 60;
 
 bool sensible(const StoreIdentity& identity) {
-  return identity.store_id != 0 && identity.directories >= 1 && identity.directories <= kMostDirectories &&
+  return identity.store_id != 0 && identity.ranks >= 1 && identity.ranks <= kMostRanks && identity.rank >= 0 &&
+         identity.rank < identity.ranks && identity.directories >= 1 && identity.directories <= kMostDirectories &&
          identity.directory >= 0 && identity.directory < identity.directories && identity.bytes > 0 &&
          identity.bytes <= kLargest && identity.stripe_bytes > 0 && identity.stripe_bytes <= kLargest &&
          identity.records_begin >= 0 && identity.records_begin <= identity.bytes && identity.place_bytes > 0 &&
@@ -64,6 +65,8 @@ void encode_identity(const StoreIdentity& identity, std::span<std::byte> page) {
   out.put(kVersion);
   out.put(identity.yields ? kYields : std::uint32_t{0});
   out.put(identity.store_id);
+  out.put(std::int32_t{identity.rank});
+  out.put(std::int32_t{identity.ranks});
   out.put(std::int32_t{identity.directory});
   out.put(std::int32_t{identity.directories});
   for (const Bytes value : {identity.bytes, identity.stripe_bytes, identity.records_begin, identity.place_bytes}) out.put(value);
@@ -91,6 +94,8 @@ std::optional<StoreIdentity> decode_identity(std::span<const std::byte> page, co
   const auto flags = in.get<std::uint32_t>();
   identity.yields = (flags & kYields) != 0;
   identity.store_id = in.get<std::uint64_t>();
+  identity.rank = in.get<std::int32_t>();
+  identity.ranks = in.get<std::int32_t>();
   identity.directory = in.get<std::int32_t>();
   identity.directories = in.get<std::int32_t>();
   for (Bytes* value : {&identity.bytes, &identity.stripe_bytes, &identity.records_begin, &identity.place_bytes})

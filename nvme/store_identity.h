@@ -15,6 +15,7 @@ namespace spillway {
 
 struct StoreIdentity {
   std::uint64_t store_id = 0;  // drawn when the store was made; never 0
+  int rank = 0, ranks = 1;     // each rank of a run has a store of its own, all with the same store_id
   int directory = 0, directories = 1;
   Bytes bytes = 0;  // the logical size of the whole store
   Bytes stripe_bytes = 0;

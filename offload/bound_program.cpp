@@ -21,6 +21,11 @@ std::byte* handle_of(const Plan& plan, const Program& program, const TierMemory&
   return memory.handle(buffer.tier, buffer.offset + operand.begin);
 }
 
+// True where updates hash the state that they leave. Of a weight that ranks gather behind an update each has updated only a part.
+bool is_hashed_by_update(const Choices& choices, StateKind kind) {
+  return updates_see_state(choices) && !(kind == StateKind::weight && updates_part_of_weight(choices.sharding));
+}
+
 BoundSegment segment_of(const Plan& plan, const Program& program, const TierMemory& memory, const Operand& nvme,
                         const Operand& near) {
   const Buffer& home = buffer_of(plan, program, nvme.buffer);
@@ -30,7 +35,8 @@ BoundSegment segment_of(const Plan& plan, const Program& program, const TierMemo
           .begin = nvme.begin,
           .version = nvme.version,
           .memory = address_of(plan, program, memory, near),
-          .bytes = nvme.bytes};
+          .bytes = nvme.bytes,
+          .notes_hashes = !is_hashed_by_update(plan.choices, nvme.kind)};
 }
 
 BoundMove bound_move(const Plan& plan, const Program& program, const TierMemory& memory, const Op& op) {
@@ -51,12 +57,17 @@ BoundMove bound_move(const Plan& plan, const Program& program, const TierMemory&
   return bound;
 }
 
-BoundOperands bound_operands(const Plan& plan, const Program& program, const TierMemory& memory, const Op& op) {
+BoundOperands bound_operands(const Plan& plan, const Program& program, const TierMemory& memory, const Op& op,
+                             std::int64_t first_element) {
   BoundOperands bound;
   for (const Operand& operand : op.operands) {
     if (operand.buffer < 0) continue;
     std::byte*& place = operand.role == Role::state ? bound.state[static_cast<std::size_t>(operand.kind)] : bound[operand.role];
     place = address_of(plan, program, memory, operand);
+    // The operand is the whole weight, of which the update takes its range.
+    if (op.kind == OpKind::update && operand.role == Role::state && operand.kind == StateKind::weight &&
+        updates_part_of_weight(plan.choices.sharding))
+      place += (first_element + op.element_begin) * plan.blocks[static_cast<std::size_t>(op.block)].weight().each();
   }
   return bound;
 }
@@ -84,7 +95,8 @@ void leave_checks_to_updates(const Plan& plan, const Program& program, std::span
     for (const Operand& operand : op.operands) {
       if (operand.buffer < 0 || reads) continue;
       Memory& memory = memories[static_cast<std::size_t>(operand.buffer)];
-      if (BoundSegment* const read = std::exchange(memory.read, nullptr); read != nullptr && updates) {
+      BoundSegment* const read = std::exchange(memory.read, nullptr);
+      if (read != nullptr && updates && is_hashed_by_update(plan.choices, operand.kind)) {
         memory.checked_by_update = true;
         read->checked_by_update = op.when;
       }
@@ -143,7 +155,7 @@ std::string name_of(const Op& op, const UnitGraph& graph) {
 
 }  // namespace
 
-BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, int rank, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates) {
   BoundProgram bound;
   bound.operations = static_cast<int>(program.ops.size());
@@ -156,13 +168,17 @@ BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Progra
     made.op = &op;
     made.id = static_cast<int>(id);
     made.name = name_of(op, graph);
+    if (op.block >= 0 && plan.choices.sharding.shards_optimizer()) {
+      const std::int64_t elements = graph.blocks[static_cast<std::size_t>(op.block)].elements;
+      made.first_element = part_of(elements, plan.choices.sharding, rank).begin;
+    }
     for (const Wait& wait : op.waits) made.waits.push_back({program.ops[wait.op].lane, place[wait.op], wait.turn < 0});
     note_ends(plan, program, made);
     switch (op.kind) {
       case OpKind::forward:
       case OpKind::backward: made.touches = bound_pass(plan, program, memory, graph, *units.at(op.unit), op, evaluates); break;
       case OpKind::move: made.touches = bound_move(plan, program, memory, op); break;
-      default: made.touches = bound_operands(plan, program, memory, op); break;
+      default: made.touches = bound_operands(plan, program, memory, op, made.first_element); break;
     }
   }
   std::vector<BoundOp*> by_id(program.ops.size());

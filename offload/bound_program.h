@@ -31,6 +31,7 @@ struct BoundSegment {
   Bytes bytes;
   // For a read: the turns in which the update, as the first to take the bytes, checks their hashes; in others the lane does.
   TurnSet checked_by_update = 0;
+  bool notes_hashes = false;  // for a write: the lane notes the bytes' hashes, as no update does
 };
 
 struct BoundCopy {  // with addresses for the runtime's copies
@@ -74,6 +75,8 @@ struct BoundOp {
   const Op* op = nullptr;
   int id = 0;
   std::string name;  // "forward layer 3 mlp": for profilers and errors
+  // First element of this rank's part of the operation's block; 0 where ranks have no parts. An update's range counts from here.
+  std::int64_t first_element = 0;
   std::vector<BoundWait> waits;
   // End of the highest extent that the operation touches on each tier, for the recorded peak.
   By<Tier, Bytes> end;
@@ -90,8 +93,9 @@ struct BoundProgram {
   std::unique_ptr<BufferGuard> guard;  // where kGuardsBuffers
 };
 
-// All arguments must outlive the result. `graph` is that of the units. `evaluates`: the program is a forward of one micro-batch.
-BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, const TierMemory& memory,
+// For one rank; all arguments must outlive the result. `graph` is that of the units. `evaluates`: the program is a forward of one
+// micro-batch.
+BoundProgram bind_program(const Plan& plan, const UnitGraph& graph, const Program& program, int rank, const TierMemory& memory,
                           const std::vector<std::shared_ptr<const UnitCode>>& units, bool evaluates);
 
 }  // namespace spillway

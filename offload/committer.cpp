@@ -16,14 +16,20 @@ Bytes longest_extent(const DurableLayout& layout) {
 }  // namespace
 
 Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
-                     StateExtents& extents, TierMemory& memory)
+                     StateExtents& extents, TierMemory& memory, Transport* others)
     : options_(options),
       plan_(plan),
       extents_(extents),
       memory_(memory),
       beside_nvme_(memory.beside_nvme()),
       staging_(longest_extent(options.layout), "extent to check"),
-      log_(store, options.identity, {&beside_nvme_, 1}) {
+      log_(store, options.identity, {&beside_nvme_, 1}),
+      others_(others) {
+  for (int rank = 0; others != nullptr && rank < others->ranks(); ++rank) {
+    if (rank == others->rank()) continue;
+    sends_.push_back({.to = rank});
+    receives_.push_back({.from = rank});
+  }
   record_ = {.store_id = options.identity.store_id,
              .sequence = options.from ? options.from->sequence : 0,
              .seed = seed,
@@ -37,6 +43,7 @@ Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::ui
 
 Generation Committer::resume() {
   const CommitRecord& from = *options_.from;
+  log_.erase_newer_than(from);  // of a step that another rank did not come to: what is its state is written over from now on
   int slot = 0;
   auto hash = from.hashes.begin();
   for (int index = 0; index < static_cast<int>(from.arrays.size()); ++index) {
@@ -99,6 +106,7 @@ void Committer::commit(const Generation& state) {
   record_.sequence = sequence;
   record_.step = state.step;
   log_.commit(record_);
+  if (others_ != nullptr) others_->exchange(sends_, receives_);
 }
 
 Bytes Committer::at_a_time(int index) const {

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
+#include "collectives/transport.h"
 #include "memory/runtime/arena.h"
 #include "nvme/commit_log.h"
 #include "offload/durable_layout.h"
@@ -18,8 +20,8 @@
 
 namespace spillway {
 
-struct DurabilityOptions {
-  StoreIdentity identity;            // of the executor's store
+struct DurabilityOptions {           // of one rank
+  StoreIdentity identity;            // of the rank's store
   DurableLayout layout;              // of the executor's plan
   std::int64_t interval = 1;         // one step in so many is made durable
   std::optional<CommitRecord> from;  // record of the state in the store to go on with; it lies_as() the layout
@@ -27,9 +29,10 @@ struct DurabilityOptions {
 
 class Committer {
  public:
-  // All must outlive the committer. `seed` and `model` are for the record.
+  // All must outlive the committer. `seed` and `model` are for the record. `others`: by it ranks tell each other that their
+  // records are written; null for an only rank.
   Committer(const DurabilityOptions& options, const Plan& plan, std::uint64_t seed, std::uint64_t model, Store& store,
-            StateExtents& extents, TierMemory& memory);
+            StateExtents& extents, TierMemory& memory, Transport* others);
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
@@ -37,7 +40,8 @@ class Committer {
   Generation resume();
   // Waits until the step is acknowledged; false at the end, when it will not be.
   bool wait_for_acknowledgement(std::int64_t step);
-  // Commits the state of an acknowledged step. Returns when it is durable.
+  // Commits the state of an acknowledged step. Returns when it is durable, on all ranks. Throws AbortedError where another rank
+  // cannot. So the newest records of two ranks are at most one step apart, and the step that all have is whole in all stores.
   void commit(const Generation& state);
   // Called from another thread. The caller has come back after it was given this step, so it has made use of all steps up to it,
   // and they may become durable.
@@ -62,6 +66,9 @@ class Committer {
   Arena staging_;  // one extent; declared before the log, whose destructor waits for requests that still use it
   CommitLog log_;
   CommitRecord record_;  // the last record, or the next one while it is made
+  Transport* const others_;
+  std::vector<Send> sends_;        // [other ranks] empty messages
+  std::vector<Receive> receives_;  // [other ranks]
 
   std::mutex mutex_;
   std::condition_variable changed_;

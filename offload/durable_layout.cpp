@@ -14,14 +14,17 @@ namespace {
 constexpr std::int64_t kLongestExtent = 1 << 20;
 static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 
-DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
+DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph, int rank) {
   DurableArrays state;
   state.array_of_buffer.assign(plan.resident.size(), -1);
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     for (const RestingArray& of : plan.blocks[block].state) {
       const Buffer& buffer = plan.resident[static_cast<std::size_t>(of.buffer)];
+      const Shard shard = shard_at_rest(plan.choices.sharding, graph.blocks[block], of.kind, rank);
       DurableArray array{.name = state_array_name(graph.blocks[block], of.kind),
-                         .bytes = graph.blocks[block].elements * of.each()};
+                         .first_element = shard.begin,
+                         .elements = shard.elements,
+                         .bytes = elements_at_rest(plan.choices.sharding, graph.blocks[block], of.kind) * of.each()};
       SPILLWAY_CHECK(array.bytes % kExtentAlignment == 0, "{} has {} bytes", array.name, array.bytes);
       array.extent_bytes = kLongestExtent * of.each();
       if (!in_memory(buffer.tier)) array.begin = {buffer.offset, buffer.offset + (buffer.slots - 1) * buffer.bytes};
@@ -55,8 +58,8 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph) {
 
 }  // namespace
 
-DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph) {
-  DurableLayout layout{.state = durable_arrays(plan, graph)};
+DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph, int rank) {
+  DurableLayout layout{.state = durable_arrays(plan, graph, rank)};
   Bytes end = round_up(plan.peak[Tier::nvme], kExtentAlignment);
   CommitRecord record;
   std::int64_t extents = 0;
@@ -89,7 +92,8 @@ std::uint64_t model_hash(const UnitGraph& graph) {
 
 bool lies_as(const CommitRecord& record, const DurableLayout& layout, const StoreIdentity& identity) {
   const auto same = [](const DurableArray& a, const DurableArray& b) {
-    return a.name == b.name && a.bytes == b.bytes && a.begin == b.begin && a.extent_bytes == b.extent_bytes;
+    return a.name == b.name && a.first_element == b.first_element && a.elements == b.elements && a.bytes == b.bytes &&
+           a.begin == b.begin && a.extent_bytes == b.extent_bytes;
   };
   return identity.bytes == layout.store_bytes && identity.records_begin == layout.records_begin &&
          identity.place_bytes == layout.place_bytes && std::ranges::equal(record.arrays, layout.state.arrays, same);

@@ -28,7 +28,8 @@ struct DurableLayout {
   Bytes place_bytes = 0;  // bytes of a record's place
   Bytes store_bytes = 0;
 };
-DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph);
+// That of one rank; all have the same sizes.
+DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph, int rank = 0);
 
 // A hash of the shapes of all parameters and their order: state fits no model with another hash.
 std::uint64_t model_hash(const UnitGraph& graph);

@@ -1,53 +1,17 @@
-// Runs a plan: each lane takes its operations in the plan's order and starts each when all operations that it waits for are
-// complete. Nothing is allocated, placed or decided while it runs; recorded times have the plan's operation ids.
+// Runs a plan, on all its ranks: each lane takes its operations in the plan's order and starts each when all operations that it
+// waits for are complete. Nothing is allocated, placed or decided while it runs; recorded times have the plan's operation ids.
 // Not here: what to train on and when to stop (trainer/).
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 
-#include "memory/base/parallel.h"
-#include "memory/plan/plan.h"
-#include "memory/plan/timeline.h"
-#include "models/unit_code.h"
-#include "nvme/store.h"
-#include "offload/committer.h"
-#include "offload/device.h"
+#include "offload/executor_options.h"
 #include "offload/state_hold.h"
 #include "offload/step_settings.h"
 
 namespace spillway {
-
-struct ExecutorOptions {
-  const Plan* plan = nullptr;                 // validated; must outlive the executor, like all pointers below
-  const CompiledModel* model = nullptr;       // of the plan's graph
-  const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
-  // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
-  const CompiledModel* one_row = nullptr;
-  Device* device = nullptr;  // the executor prepares its backend for the models
-  const ThreadPool* pool = nullptr;
-  Store* store = nullptr;                         // null where the plan uses no NVMe
-  std::uint64_t seed = 0;                         // for stochastic rounding
-  const DurabilityOptions* durability = nullptr;  // null: the state does not outlive the process
-  std::size_t ahead = 64;                         // most operations of a lane on the device's stream that are not complete
-};
-
-// Fills inputs and targets [n] of a micro-batch.
-using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
-
-struct StepOutcome {
-  std::int64_t step = 0;
-  double loss = 0, grad_norm = 0;
-  std::string stopped;       // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
-  bool state_intact = true;  // of a stopped step: true: nothing was applied; false: some blocks had been updated before
-  double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
-  By<Lane, Bytes> moved;     // bytes moved by this step's operations on each lane, however steps overlap
-  By<Tier, Bytes> peak;      // highest byte touched on each tier so far
-  Timeline timeline;
-};
 
 class Executor {
  public:
@@ -56,9 +20,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Write and read elements [begin, begin + bytes / element size) of a block's array. `begin` is a multiple of kBlockElements;
-  // `data` is aligned to kExtentAlignment and a multiple of it in size. Only while no step is under way and no update waits
-  // (flush() first).
+  // Write and read elements [begin, begin + bytes / element size) of a block's array, on all ranks that have them. `begin` is a
+  // multiple of kBlockElements; `data` is aligned to kExtentAlignment and a multiple of it in size. Only while no step is under
+  // way and no update waits (flush() first).
   void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
   void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
 
@@ -75,12 +39,13 @@ class Executor {
   // the first step, unless the store holds the state. From then on steps that the interval divides become durable, but not while
   // a hold lives: the run of the next step commits them, once the caller has come back with submit() or wait() after wait()
   // returned them. They are durable when wait() returns that next step. State cannot be held where steps may be taken back, which
-  // takes both slots; without durability only where all state rests on the device.
+  // takes both slots; without durability only where all state rests on the device, and only that of an only rank. A hold of
+  // several ranks must end before the next step.
   StateHold hold_state(std::int64_t step);
 
   // Applies updates that wait for the next forward. Only while no step is under way.
   void flush();
-  // Sum of the losses of one micro-batch's targets. Only while no step is under way; flushes first.
+  // Sum of the losses of the targets of one micro-batch on each rank. Only while no step is under way; flushes first.
   double evaluate(const FillTokens& fill);
   // The logits [V] of one row of such a micro-batch, valid until the next forward. Only for plans that have room for them.
   std::span<const float> logits(const LogitsRequest& request, const FillTokens& fill);

@@ -14,9 +14,10 @@ namespace {
 // The time between checks whether the next operation may start: short beside a move of the smallest unit, long beside a check.
 constexpr std::chrono::microseconds kGlance(1000);
 
-// The lanes that compute, update and commit, and those that move bytes across the chain's links.
-std::vector<Lane> lanes_of(Chain chain) {
+// The lanes that compute, update and commit, that of ranks, and those that move bytes across the chain's links.
+std::vector<Lane> lanes_of(Chain chain, bool has_ranks) {
   std::vector<Lane> lanes = {Lane::compute, Lane::update, Lane::commit};
+  if (has_ranks) lanes.push_back(Lane::network);
   const std::span<const Tier> tiers = tiers_of(chain);
   for (std::size_t i = 1; i < tiers.size(); ++i) {
     lanes.push_back(lane_between(tiers[i], tiers[i - 1]));
@@ -53,10 +54,23 @@ std::exception_ptr named(const std::exception_ptr& error, const BoundOp& op) {
   }
 }
 
+std::string reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
 }  // namespace
 
 LaneRunner::LaneRunner(Operations& operations, const Around& around, std::size_t most_operations)
-    : operations_(operations), around_(around), lanes_(lanes_of(around.chain)), runtime_(Runtime::make_cpu()) {
+    : operations_(operations),
+      around_(around),
+      lanes_(lanes_of(around.chain, around.communicator != nullptr)),
+      runtime_(Runtime::make_cpu()) {
   for (Run& run : runs_) {
     run.index = static_cast<int>(&run - runs_.data());
     run.spans.resize(most_operations);  // those of all shown turns
@@ -238,12 +252,19 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
     return {};
   }
   if (op.op->kind == OpKind::update) wait_until_state_may_change();
-  return operations_.start(run, turn, op);
+  return start(run, turn, op);
+}
+
+std::string LaneRunner::start(Run& run, int turn, const BoundOp& op) {
+  if (op.op->lane != Lane::network) return operations_.start(run, turn, op);
+  const Bytes before = around_.communicator->sent().all();
+  std::string reason = operations_.start(run, turn, op);
+  run.moved[Lane::network] += around_.communicator->sent().all() - before;
+  return reason;
 }
 
 void LaneRunner::run_moves(Run& run, Lane lane, const std::vector<BoundOp>& ops) {
-  NvmeLane moves(around_.channels[lane], around_.extents, is_upward(lane) ? IoDirection::read : IoDirection::write,
-                 around_.notes_writes);
+  NvmeLane moves(around_.channels[lane], around_.extents, is_upward(lane) ? IoDirection::read : IoDirection::write);
   Bytes& moved = run.moved[lane];
   const int count = static_cast<int>(ops.size());
   const auto complete_oldest = [&] {
@@ -303,9 +324,10 @@ void LaneRunner::wait_until_state_may_change() const {
 }
 
 bool LaneRunner::skipped(const Run& run, int turn, const BoundOp& op) const {
-  // The run of a stopped step goes on, and applies the gradients that the step before left; the runs behind it do nothing.
-  const bool one_before_was_stopped = stopped_run_.load(std::memory_order_acquire) < run.number;
-  return failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0 || one_before_was_stopped;
+  if (failed_.load(std::memory_order_acquire) || (op.op->when & run.set_of(turn)) == 0) return true;
+  // The run of a stopped step goes on, and applies the gradients that the step before left; the runs behind it do nothing. But
+  // ranks learn of that at different times, and a collective needs all of them: these go on, over bytes that nobody uses.
+  return op.op->lane != Lane::network && stopped_run_.load(std::memory_order_acquire) < run.number;
 }
 
 void LaneRunner::guard([[maybe_unused]] const Run& run, [[maybe_unused]] const BoundOp& op) {
@@ -335,6 +357,7 @@ void LaneRunner::fail(std::exception_ptr error) {
   const std::lock_guard lock(end_mutex_);
   if (!failure_) failure_ = std::move(error);
   failed_.store(true, std::memory_order_release);
+  if (around_.communicator != nullptr) around_.communicator->abort(reason_of(failure_));  // others would wait for this rank
 }
 
 void LaneRunner::stop(Run& run, std::string reason) {

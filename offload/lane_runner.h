@@ -35,10 +35,10 @@ class LaneRunner {
   struct Around {
     By<Lane, StoreChannel*> channels;
     StateExtents* extents = nullptr;
-    NotesWrites notes_writes = NotesWrites::no;  // yes: lanes note hashes of state that they write to NVMe
     Committer* committer = nullptr;
     const std::atomic<int>* updates_held = nullptr;  // updates wait until it is 0
     Device* device = nullptr;                        // makes copies, and computes where it has a stream for that
+    Communicator* communicator = nullptr;            // of the network lane; null: there is none
     Chain chain = Chain::device_nvme;
     std::size_t ahead = 1;  // operations that a lane enqueues before the first of them is complete
   };
@@ -75,6 +75,7 @@ class LaneRunner {
   void copy(const BoundOp& op, Stream& stream) const;
   // Executes the operation. Returns why the run must stop; empty: it need not.
   std::string execute(Run& run, int turn, const BoundOp& op);
+  std::string start(Run& run, int turn, const BoundOp& op);
   void wait_until_state_may_change() const;
   bool skipped(const Run& run, int turn, const BoundOp& op) const;
   static void guard(const Run& run, const BoundOp& op);

@@ -1,6 +1,6 @@
 // An NVMe lane's operations under way: a few at once, so that the drive is busy across their borders, completed in order. State
 // that they read is checked here, beside the work of the drive, unless an update checks it (update_hashes.h). Hashes of state
-// that they write come from updates, too; where these do not see it (choices.h: updates_see_state), they are noted here.
+// that they write come from updates, too; where these do not see all of it (BoundSegment::notes_hashes), they are noted here.
 // Not here: requests and their depth (nvme/store_channel.h), which extents there are (state_extents.h).
 #pragma once
 
@@ -19,13 +19,11 @@
 
 namespace spillway {
 
-enum class NotesWrites : std::uint8_t { no, yes };
-
 class NvmeLane {
  public:
   // `channel` may be null where every operation is skipped, `extents` where contents are not checked.
-  NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction, NotesWrites notes_writes)
-      : channel_(channel), extents_(extents), direction_(direction), notes_writes_(notes_writes) {}
+  NvmeLane(StoreChannel* channel, StateExtents* extents, IoDirection direction)
+      : channel_(channel), extents_(extents), direction_(direction) {}
 
   int under_way() const noexcept { return count_; }
   bool full() const noexcept { return count_ == kMovesUnderWay; }
@@ -47,7 +45,7 @@ class NvmeLane {
       std::array<IoSegment, kMostSegments> segments;
       std::size_t used = 0;
       for (const BoundSegment& segment : move.segments) {
-        if (notes_writes_ == NotesWrites::yes && extents_ != nullptr && direction_ == IoDirection::write && segment.buffer >= 0)
+        if (segment.notes_hashes && extents_ != nullptr && direction_ == IoDirection::write && segment.buffer >= 0)
           extents_->note(segment.buffer, entry.slot_of(segment), segment.begin,
                          {segment.memory, static_cast<std::size_t>(segment.bytes)});
         segments[used++] = {segment.nvme_offset[entry.slot_of(segment)], segment.memory, segment.bytes};
@@ -104,7 +102,6 @@ class NvmeLane {
   StoreChannel* channel_;
   StateExtents* extents_;
   IoDirection direction_;
-  NotesWrites notes_writes_;
   std::array<Entry, kMovesUnderWay> entries_{};
   int first_ = 0, count_ = 0;
 };

@@ -11,7 +11,7 @@
 namespace spillway {
 
 Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads,
-                       std::uint64_t seed, UpdateHashes* hashes)
+                       std::uint64_t seed, UpdateHashes* hashes, Communicator* communicator)
     : plan_(plan),
       graph_(graph),
       backend_(device.backend()),
@@ -19,10 +19,12 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device,
       seed_(seed),
       norm_words_(norm_words(graph, plan.choices)),
       hashes_(hashes),
+      communicator_(communicator),
       kernels_(device.make_optimizer(graph, plan.choices.form)),
       optimizer_(graph, plan.choices, threads) {
   if (kernels_ == nullptr) return;
   SPILLWAY_CHECK(has_host(plan.choices.chain), "a plan of the CPU on a device of its own");
+  SPILLWAY_CHECK(communicator == nullptr, "collectives of a device that computes by itself");
   mirror_.emplace(plan, norm_words_.back(), kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
 }
 
@@ -61,7 +63,7 @@ std::string Operations::start(const Run& run, int turn, const BoundOp& bound) {
 
 std::string Operations::finish(const Run& run, const BoundOp& bound) {
   switch (bound.op->kind) {
-    case OpKind::loss: return sum_losses(run, mirror_->losses(run.index).data());
+    case OpKind::loss: return sum_losses(run, mirror_->losses(run.index).data(), 1);
     case OpKind::gradient_finish:
       return is_finite_sum(mirror_->square(run.index, norm_words_[bound.op->block])) ? "" : gradient_not_finite(bound.op->block);
     case OpKind::norm: return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
@@ -114,14 +116,20 @@ std::string Operations::execute(const Run& run, int turn, const BoundOp& bound) 
   switch (op.kind) {
     case OpKind::forward:
     case OpKind::backward: compute(run, turn, bound); return {};
-    case OpKind::loss: return sum_losses(run, words());
+    case OpKind::loss: {
+      const auto* const of_all = bound.operands().get<const MicroBatchWords>(Role::whole);
+      return of_all == nullptr ? sum_losses(run, words(), 1) : sum_losses(run, of_all, plan_.choices.sharding.ranks);
+    }
     case OpKind::gradient_add: optimizer_.add_gradients(bound); return {};
-    case OpKind::gradient_finish: return optimizer_.finish_gradient(bound, squares()) ? "" : gradient_not_finite(op.block);
-    case OpKind::norm: return take_norm(*run.step);
+    case OpKind::gradient_finish: {
+      const bool is_finite = optimizer_.finish_gradient(bound, squares());
+      return is_finite || plan_.choices.sharding.ranks > 1 ? "" : gradient_not_finite(op.block);
+    }
+    case OpKind::norm: return take_norm(*run.step, bound.operands().get<const double>(Role::squares));
     case OpKind::update: return update(run, turn, bound) ? "" : gradient_not_finite(op.block);
+    case OpKind::gather: gather(bound); return {};
+    case OpKind::reduce: reduce(bound); return {};
     case OpKind::move:
-    case OpKind::gather:
-    case OpKind::reduce:
     case OpKind::commit: break;
   }
   SPILLWAY_CHECK(false, "operation {} of kind {} on the {} lane", bound.id, name_of(op), name_of(op.lane));
@@ -155,21 +163,53 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   }
 }
 
-std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words) const {
+namespace {
+
+const Operand& operand_of(const Op& op, Role role) {
+  const auto found = std::ranges::find(op.operands, role, &Operand::role);
+  SPILLWAY_CHECK(found != op.operands.end(), "{} has no operand of role {}", name_of(op), static_cast<int>(role));
+  return *found;
+}
+
+}  // namespace
+
+void Operations::gather(const BoundOp& bound) const {
+  const Op& op = *bound.op;
+  const std::byte* const part = bound.operands().get<const std::byte>(Role::part);
+  std::byte* const whole = bound.operands().get(Role::whole);
+  const Bytes bytes = operand_of(op, Role::whole).bytes;
+  if (op.block < 0) {
+    const Bytes each = operand_of(op, Role::part).bytes;
+    return communicator_->gather_words(part, whole, each, static_cast<int>(bytes / each));
+  }
+  const Bytes each = plan_.blocks[static_cast<std::size_t>(op.block)].weight().each();
+  communicator_->gather(bytes / each, each, part == nullptr ? whole + bound.first_element * each : part, whole);
+}
+
+void Operations::reduce(const BoundOp& bound) const {
+  const BoundOperands& of = bound.operands();
+  const auto elements = operand_of(*bound.op, Role::whole).bytes / static_cast<Bytes>(sizeof(float));
+  communicator_->reduce(elements, of.get<float>(Role::whole), of.get<float>(Role::part), of.get(Role::workspace));
+}
+
+std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words, int ranks) const {
   StepControl& step = *run.step;
-  for (int mb = 0; mb < micro_batches_of(run); ++mb) step.loss_sum += words[mb].loss_sum;
+  for (int mb = 0; mb < ranks * micro_batches_of(run); ++mb) step.loss_sum += words[mb].loss_sum;
   step.loss = step.loss_sum / static_cast<double>(step.settings.counted_tokens);
   if (std::isfinite(step.loss) || run.evaluates) return {};
   return fmt::format("the loss is {}", std::isnan(step.loss) ? "NaN" : "infinite");
 }
 
-std::string Operations::take_norm(StepControl& step) {
-  const double norm = optimizer_.norm(squares());
+std::string Operations::take_norm(StepControl& step, const double* squares) {
+  const double norm = optimizer_.norm(squares);
   factor()[0] = norm;
   // The clip factor of PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
   factor()[1] = step.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
-  return judge_norm(step, factor());
+  std::string reason = judge_norm(step, factor());
+  if (plan_.choices.sharding.ranks == 1) return reason;
+  const int block = optimizer_.block_not_finite(squares);
+  return block < 0 ? reason : gradient_not_finite(block);
 }
 
 std::string Operations::judge_norm(StepControl& step, const double* norm_and_factor) {

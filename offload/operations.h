@@ -1,6 +1,6 @@
-// Executes the operations of the compute and update lanes on the buffers that they are bound to: by threads of the host, which
-// are done when start() returns, or by kernels of a device, which start() enqueues. Not here: when they run (lane_runner.h),
-// reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
+// Executes the operations of the compute, update and network lanes on the buffers that they are bound to: by threads of the host,
+// which are done when start() returns, or by kernels of a device, which start() enqueues. Not here: when they run
+// (lane_runner.h), reads and writes (nvme_lane.h), the kernels (models/, optimizer_ops.h).
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator.h"
 #include "memory/base/parallel.h"
 #include "memory/plan/plan.h"
 #include "offload/bound_program.h"
@@ -25,9 +26,9 @@ namespace spillway {
 class Operations {
  public:
   // `memory` is that of the plan on the device; all must outlive this. `seed`: for stochastic rounding. `hashes`: null where
-  // state is not durable. `threads`: for updates on the host.
+  // state is not durable. `threads`: for updates on the host. `communicator`: null for an only rank.
   Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads, std::uint64_t seed,
-             UpdateHashes* hashes);
+             UpdateHashes* hashes, Communicator* communicator);
 
   // Called by the compute lane before a run's first operation there.
   void begin_run(const Run& run);
@@ -38,7 +39,7 @@ class Operations {
   bool gives_verdict(const BoundOp& bound) const;
   bool needs_verdict(const BoundOp& bound) const { return is_enqueued(bound) && bound.op->kind == OpKind::update; }
   // Executes or enqueues the operation. Returns why the run must stop, where its loss or a gradient is already known not to be
-  // finite; else an empty string.
+  // finite; else an empty string. Of several ranks all say the same: they judge only words that all have, by loss and norm.
   std::string start(const Run& run, int turn, const BoundOp& bound);
   // The same, once an enqueued operation is complete.
   std::string finish(const Run& run, const BoundOp& bound);
@@ -61,9 +62,12 @@ class Operations {
   // Begins the hashes that an update takes of its state on the way; null where it takes none.
   UpdateHashes* begin_hashes(const Run& run, int turn, const BoundOp& bound, std::int64_t step) const;
   void compute(const Run& run, int turn, const BoundOp& bound);
+  void gather(const BoundOp& bound) const;
+  void reduce(const BoundOp& bound) const;
   int first_micro_batch(int turn, const Strip& strip) const { return turn * plan_.choices.group + strip.first; }  // of the step
-  std::string sum_losses(const Run& run, const MicroBatchWords* words) const;
-  std::string take_norm(StepControl& step);
+  // Sums the words of `ranks` ranks' micro-batches, in that order.
+  std::string sum_losses(const Run& run, const MicroBatchWords* words, int ranks) const;
+  std::string take_norm(StepControl& step, const double* squares);
   static std::string judge_norm(StepControl& step, const double* norm_and_factor);
   // `factor`: the clip factor of the gradients that are applied.
   AdamWSettings settings_of(const StepControl& step, double factor) const;
@@ -77,6 +81,7 @@ class Operations {
   const std::uint64_t seed_;
   const std::vector<std::int64_t> norm_words_;  // norm_words()
   UpdateHashes* const hashes_;
+  Communicator* const communicator_;
   const std::unique_ptr<KernelOptimizer> kernels_;  // null where threads of the host execute all operations
   std::optional<ControlMirror> mirror_;             // present where kernels do
   OptimizerOps optimizer_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "models/cpu/ops.h"
 #include "offload/block_squares.h"
@@ -10,7 +9,11 @@
 namespace spillway {
 
 OptimizerOps::OptimizerOps(const UnitGraph& graph, const Choices& choices, int threads)
-    : graph_(graph), form_(choices.form), norm_words_(norm_words(graph, choices)), pool_(threads, PoolPriority::high) {
+    : graph_(graph),
+      form_(choices.form),
+      sharding_(choices.sharding),
+      norm_words_(norm_words(graph, choices)),
+      pool_(threads, PoolPriority::high, choices.sharding.ranks) {
   std::int64_t nodes = 0;
   for (const ParameterBlock& block : graph.blocks) nodes = std::max(nodes, SquareCut(0, block.elements, kSquareTask).size());
   // A part that begins anywhere has smaller nodes at both ends.
@@ -26,13 +29,22 @@ void OptimizerOps::add_gradients(const BoundOp& op) const {
 
 bool OptimizerOps::finish_gradient(const BoundOp& op, double* words) {
   const ParameterBlock& block = graph_.blocks[op.op->block];
-  const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::sum),
-                                 .rounded = form_ == StateForm::compact ? op.operands().get<BFloat16>(Role::waiting) : nullptr};
-  const SquareCut cut(0, block.elements, kSquareTask);
+  const bool is_part = sharding_.shards_optimizer();
+  const std::int64_t begin = op.first_element;
+  const std::int64_t end = is_part ? std::min(begin + shard_elements(block.elements, sharding_), block.elements) : block.elements;
+  BFloat16* const rounded = form_ == StateForm::compact ? op.operands().get<BFloat16>(Role::waiting) - begin : nullptr;
+  const SquaredGradient gradient{.exact = op.operands().get<const float>(Role::sum) - begin, .rounded = rounded};
+  const SquareCut cut(begin, end, kSquareTask);
   pool_.parallel_for(cut.size(), [&](std::int64_t task, int) { node_sums_[task] = square_node(block, cut[task], gradient); });
   tree_.clear();
   tree_.add(cut, node_sums_.data());
-  return is_finite_sum(words[norm_words_[op.op->block]] = tree_.sum());
+  double* const words_of_block = words + norm_words_[op.op->block];
+  if (is_part) {
+    std::ranges::transform(tree_.nodes(), words_of_block, &SquareNode::sum);
+  } else {
+    *words_of_block = tree_.sum();
+  }
+  return is_finite_sum(tree_.sum());
 }
 
 bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& settings, double* words) {
@@ -61,8 +73,30 @@ bool OptimizerOps::square_and_update(const BoundOp& op, const AdamWSettings& set
   return true;
 }
 
-double OptimizerOps::norm(const double* words) const {
-  return std::sqrt(std::accumulate(words, words + norm_words_.back(), 0.0));
+// A part's words are the sums of its largest nodes.
+double OptimizerOps::sum_of_block(const double* words, int block) {
+  const double* const of_block = words + norm_words_[block];
+  if (!sharding_.shards_optimizer()) return *of_block;
+  tree_.clear();
+  for (int member = 0; member < sharding_.group; ++member) {
+    const Shard part = part_of(graph_.blocks[block].elements, sharding_, member);
+    tree_.add(SquareCut(part.begin, part.end()), of_block + member * norm_words_.back());
+  }
+  return tree_.sum();
+}
+
+double OptimizerOps::norm(const double* words) {
+  double sum = 0;
+  for (int block = 0; block < std::ssize(graph_.blocks); ++block) {
+    if (!graph_.blocks[block].frozen) sum += sum_of_block(words, block);
+  }
+  return std::sqrt(sum);
+}
+
+int OptimizerOps::block_not_finite(const double* words) {
+  int block = static_cast<int>(graph_.blocks.size()) - 1;
+  while (block >= 0 && (graph_.blocks[block].frozen || is_finite_sum(sum_of_block(words, block)))) --block;
+  return block;
 }
 
 namespace {
@@ -86,11 +120,11 @@ Fp32State fp32_state(const std::array<std::byte*, kStateKinds>& state) {
 }  // namespace
 
 void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes) const {
-  const std::int64_t elements = op.op->element_end - op.op->element_begin;
+  const std::int64_t elements = op.op->element_end - op.op->element_begin, first = op.first_element + op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
     if (hashes != nullptr) hashes->take_old(begin, end);
-    update_elements(op, settings, op.op->element_begin + begin, op.op->element_begin + end);
+    update_elements(op, settings, first + begin, first + end);
     if (hashes != nullptr) hashes->take_new(begin, end);
   });
   if (hashes != nullptr) hashes->finish();
@@ -104,7 +138,7 @@ void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& setti
   for (const TensorPiece& piece : block.pieces) {
     const std::int64_t begin = std::max(first, piece.begin), end = std::min(last, piece.begin + piece.elements());
     if (begin >= end) continue;
-    const std::int64_t place = begin - op.op->element_begin;  // operands begin with the update's first element
+    const std::int64_t place = begin - op.first_element - op.op->element_begin;  // operands begin with the update's first element
     std::array<std::byte*, kStateKinds> state{};
     for (const StateArray& array : state_of(block, form_)) {
       const auto kind = static_cast<std::size_t>(array.kind);

@@ -27,12 +27,16 @@ class OptimizerOps {
 
   // first += second, over the pieces of the block.
   void add_gradients(const BoundOp& op) const;
-  // Writes the block's sum of squares into its word (norm_words()) of `words`, Plan::norm_buffer. In compact form rounds the
-  // gradient to bf16 first and sums the rounded one. False where the sum is not finite.
+  // Writes the block's sum of squares into its word (norm_words()) of `words`, Plan::norm_buffer; where ranks have parts of
+  // blocks, the sums of the nodes that this rank's part consists of. In compact form rounds the gradient to bf16 first and sums
+  // the rounded one. False where a sum is not finite.
   bool finish_gradient(const BoundOp& op, double* words);
   // sqrt of the sum over blocks, one after the other in the order of the graph. That order is the model's, like the order within
-  // a block (memory/plan/square_tree.h): so the norm depends neither on the plan nor on threads, nor will it depend on ranks.
-  double norm(const double* words) const;
+  // a block (memory/plan/square_tree.h): so the norm depends neither on the plan nor on threads, nor on how ranks divide blocks.
+  // `words`: Plan::norm_buffer, or Plan::ranks_norm_buffer where ranks have parts.
+  double norm(const double* words);
+  // The last block of the graph whose sum of squares is not finite; -1: there is none.
+  int block_not_finite(const double* words);
   // AdamW on a range of a block. `hashes`: hashes of the state that have begun, where it is durable; else null.
   void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;
   // Squares and updates, where squares_with_update(). A block's updates come in order, with none of another block between them:
@@ -42,9 +46,11 @@ class OptimizerOps {
 
  private:
   void update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first, std::int64_t last) const;
+  double sum_of_block(const double* words, int block);
 
   const UnitGraph& graph_;
   const StateForm form_;
+  const Sharding sharding_;
   const std::vector<std::int64_t> norm_words_;  // norm_words()
   // A pool of its own: pieces of work here are short and moves of state wait for them, so they must not queue behind a matrix
   // product.

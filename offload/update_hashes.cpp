@@ -41,6 +41,10 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
   for (const RestingArray& of : plan_.blocks[static_cast<std::size_t>(op.op->block)].state) {
     const auto kind = static_cast<std::size_t>(of.kind);
     const bool rests_in_memory = in_memory(plan_.resident[static_cast<std::size_t>(of.buffer)].tier);
+    if (of.kind == StateKind::weight && updates_part_of_weight(plan_.choices.sharding)) {
+      forget_range(of.buffer, rests_in_memory ? 0 : slot_after, 0, plan_.resident[static_cast<std::size_t>(of.buffer)].bytes);
+      continue;  // the other ranks' parts come, too
+    }
     Array& array = arrays_[static_cast<std::size_t>(count_++)] = {.buffer = of.buffer, .memory = op.operands().state[kind]};
     array.slot_before = rests_in_memory ? 0 : slot_before;
     array.slot_after = rests_in_memory ? 0 : slot_after;
@@ -58,10 +62,15 @@ void UpdateHashes::begin(const BoundOp& op, int slot_before, int slot_after, std
 void UpdateHashes::forget(const BoundOp& op, int slot_after) {
   for (const RestingArray& of : plan_.blocks[static_cast<std::size_t>(op.op->block)].state) {
     const bool rests_in_memory = in_memory(plan_.resident[static_cast<std::size_t>(of.buffer)].tier);
-    const Bytes extent = extents_.extent_bytes(of.buffer), end = op.op->element_end * of.each();
-    for (Bytes at = op.op->element_begin * of.each(); at < end; at += extent)
-      extents_.forget(of.buffer, rests_in_memory ? 0 : slot_after, at);
+    const bool is_whole = of.kind == StateKind::weight && updates_part_of_weight(plan_.choices.sharding);
+    const Bytes begin = is_whole ? 0 : op.op->element_begin * of.each();
+    const Bytes end = is_whole ? plan_.resident[static_cast<std::size_t>(of.buffer)].bytes : op.op->element_end * of.each();
+    forget_range(of.buffer, rests_in_memory ? 0 : slot_after, begin, end);
   }
+}
+
+void UpdateHashes::forget_range(int buffer, int slot, Bytes begin, Bytes end) {
+  for (Bytes at = begin, extent = extents_.extent_bytes(buffer); at < end; at += extent) extents_.forget(buffer, slot, at);
 }
 
 void UpdateHashes::take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::* pieces) const {

@@ -30,8 +30,9 @@ class UpdateHashes {
   void take_new(std::int64_t begin, std::int64_t end) { take(begin, end, &Array::now); }
   // Throws IoError where the state that was read does not have its noted hash; else notes the new hashes.
   void finish();
-  // Forgets the hashes of state that an update changes on a device whose memory the host does not see. State on NVMe gets a hash
-  // when it is written (nvme_lane.h), state in memory when it is copied into the store.
+  // Forgets the hashes of state that an update changes on a device whose memory the host does not see; begin() does so for a
+  // weight of which the update has only a rank's part. State on NVMe gets a hash when it is written (nvme_lane.h), state in
+  // memory when it is copied into the store.
   void forget(const BoundOp& op, int slot_after);
 
  private:
@@ -46,6 +47,7 @@ class UpdateHashes {
     std::span<std::uint64_t> now;
   };
   void take(std::int64_t begin, std::int64_t end, std::span<std::uint64_t> Array::* pieces) const;
+  void forget_range(int buffer, int slot, Bytes begin, Bytes end);
 
   StateExtents& extents_;
   const Plan& plan_;

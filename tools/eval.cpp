@@ -18,6 +18,7 @@ int eval_command(int argc, const char* const* argv) {
                 "dtype",       "device",   "device-memory",  "host-memory", "nvme",    "format",           "out"},
        .formats = {"table", "json"}});
   if (!resolved) return 0;
+  use_one_rank(resolved->options);
   settle_device_of(*resolved);
   const LogOptions& log = resolved->options.log;
   const EvaluationResult result = evaluate(*resolved, step);

@@ -82,6 +82,7 @@ struct ReaderGone {};
 int run(GenerateFlags& flags) {
   check(flags);
   ResolvedOptions resolved = resolve_options(flags.run);
+  use_one_rank(resolved.options);
   require_model(resolved.options);
   refuse_catalogue_name(resolved.options);
   settle_device_of(resolved);

@@ -52,7 +52,7 @@ int scrub_store(const std::vector<std::string>& given) {
                               result.step, result.first_damage),
                   "Go on from a checkpoint of the run: remove the run's store.json, then --load.");
   }
-  say("step {}: {}, {}, {} bytes: all as written\n", result.step, counted(std::ssize(state.record.arrays), "array"),
+  say("step {}: {}, {}, {} bytes: all as written\n", result.step, counted(std::ssize(state.ranks.front().record.arrays), "array"),
       counted(result.extents, "extent"), result.bytes);
   return 0;
 }

@@ -3,10 +3,8 @@ stopped.
 """
 import json
 import os
-import random
 import shutil
 import signal
-import time
 import unittest
 
 from durable_runs import PLANS, STEPS, DurableTest
@@ -20,29 +18,7 @@ class Durability(DurableTest):
         """20 kills over the plans; each run is killed until it has finished, at instants from its very start to its
         very end.
         """
-        chance, kills = random.Random(7), 0
-        while kills < 20:
-            for plan in PLANS:
-                directories = self.nvme(1 + kills % 2)
-                flags = self.with_directories(self.flags(save=self.fresh(), **plan), directories)
-                starts = 0
-                while True:
-                    words = flags if starts == 0 or not (flags["save"]
-                                                         / "run.json").exists() else {"load": flags["save"],
-                                                                                      "save": flags["save"]}
-                    process = begin("train", *arguments(words))
-                    starts += 1
-                    late = chance.random() < 0.3 or starts > 6
-                    if not late:
-                        wait_for_steps(flags["save"], chance.randrange(1, STEPS), process)
-                        time.sleep(chance.random() * 0.05)
-                        send_signal(process, signal.SIGKILL)
-                    outcome = finish(process)
-                    kills += outcome.code == -signal.SIGKILL
-                    if outcome.code == 0:
-                        break
-                    self.assertEqual(outcome.code, -signal.SIGKILL, str(outcome))
-                self.check_ended(flags["save"], self.whole(), directories)
+        self.kill_at_random(PLANS, 20)
 
     def test_nothing_is_lost_but_the_steps_under_way(self):
         flags, directories = self.killed_with_state(PLANS[0])

@@ -2,7 +2,9 @@
 stopped. Not here: the expectations (the tests that use it).
 """
 import os
+import random
 import signal
+import time
 
 from harness import CommandTest, Golden, Run, arguments, begin, finish, run, send_signal, wait_for_steps
 
@@ -87,3 +89,31 @@ class DurableTest(CommandTest):
             byte = file.read(1)[0]
             file.seek(offset)
             file.write(bytes([byte ^ 1 << bit]))
+
+    def kill_at_random(self, plans, kills, **changes):
+        """So many kills over the plans; each run is killed until it has finished, at instants from its very start to
+        its very end.
+        """
+        chance, done = random.Random(7), 0
+        while done < kills:
+            for plan in plans:
+                directories = self.nvme(1 + done % 2)
+                flags = self.with_directories(self.flags(save=self.fresh(), **plan, **changes), directories)
+                starts = 0
+                while True:
+                    words = flags if starts == 0 or not (flags["save"]
+                                                         / "run.json").exists() else {"load": flags["save"],
+                                                                                      "save": flags["save"]}
+                    process = begin("train", *arguments(words))
+                    starts += 1
+                    late = chance.random() < 0.3 or starts > 6
+                    if not late:
+                        wait_for_steps(flags["save"], chance.randrange(1, STEPS), process)
+                        time.sleep(chance.random() * 0.05)
+                        send_signal(process, signal.SIGKILL)
+                    outcome = finish(process)
+                    done += outcome.code == -signal.SIGKILL
+                    if outcome.code == 0:
+                        break
+                    self.assertEqual(outcome.code, -signal.SIGKILL, str(outcome))
+                self.check_ended(flags["save"], self.whole(**changes), directories)

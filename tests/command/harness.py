@@ -5,6 +5,7 @@ files go to a directory below $SPILLWAY_TEST_SPACE, or below the current one: on
 counted.
 """
 import hashlib
+import html.parser
 import json
 import os
 import pathlib
@@ -304,3 +305,46 @@ def wait_for_steps(path, steps, process, timeout=60):
 def interrupt(process):
     if not has_ended(process):
         send_signal(process, signal.SIGINT)
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, and the text of its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.open_script = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.open_script = tag == "script"
+        if self.open_script:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.open_script = self.open_script and tag != "script"
+
+    def handle_data(self, data):
+        if self.open_script:
+            self.scripts[-1] += data
+
+
+def shape(value):
+    """The keys of an object, at every depth; of a list, those of its first entry."""
+    if isinstance(value, dict):
+        return {key: shape(entry) for key, entry in value.items()}
+    return [shape(entry) for entry in value[:1]] if isinstance(value, list) else None
+
+
+class PlanTest(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("qwen3", cls.directory)
+        cls.nvme = cls.fresh_directory("nvme")
+
+    def flags(self, **changes):
+        return self.golden.flags(**{"nvme": f"{self.nvme}=64MiB", "device_memory": "4MiB", "global_batch_size": 8,
+                                    "micro_batch_size": 2, "optimizer_tier": "nvme", **changes})

@@ -4,8 +4,7 @@ import pathlib
 import shlex
 import unittest
 
-from harness import arguments, operations, run
-from planning import PlanTest
+from harness import PlanTest, arguments, operations, run
 
 
 class PlanMachines(PlanTest):

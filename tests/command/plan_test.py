@@ -9,6 +9,8 @@ from harness import (
     DATA,
     GOLDEN,
     MIB,
+    Page,
+    PlanTest,
     Run,
     arguments,
     begin,
@@ -17,9 +19,9 @@ from harness import (
     operations,
     run,
     send_signal,
+    shape,
     wait_for_steps,
 )
-from planning import Page, PlanTest, shape
 
 
 class Plan(PlanTest):

@@ -3,8 +3,7 @@ import json
 import shutil
 import unittest
 
-from harness import DATA, CommandTest, Golden, arguments, edited, operations, run
-from planning import Page
+from harness import DATA, CommandTest, Golden, Page, arguments, edited, operations, run
 
 
 class Report(CommandTest):

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -113,30 +114,43 @@ struct Result {
 class SmallTraining {
  public:
   SmallTraining(const SmallModel& model, Plan plan, const std::string& directory, const StoreOptions& store = {})
-      : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
+      : model_(model), plan_(std::move(plan)), data_(data_of_plan()) {
     validate(plan_, graph());
-    if (const Bytes bytes = plan_.peak[Tier::nvme]; bytes > 0) {
+    for (int rank = 0; rank < ranks() && plan_.peak[Tier::nvme] > 0; ++rank) {
       StoreOptions options = store;
-      options.directories = {{directory, 0}};
-      options.bytes = bytes;
-      store_.emplace(std::move(options));
+      options.directories = {{rank == 0 ? directory : directory + "/rank-" + std::to_string(rank), 0}};
+      std::filesystem::create_directories(options.directories.front().path);
+      options.bytes = plan_.peak[Tier::nvme];
+      own_stores_.push_back(std::make_unique<Store>(std::move(options)));
+      stores_.push_back(own_stores_.back().get());
     }
-    make_executor(store_ ? &*store_ : nullptr, nullptr);
+    make_executor();
   }
 
-  // Keeps its state in a store that outlives it.
-  SmallTraining(const SmallModel& model, Plan plan, Store& store, const DurabilityOptions& durability)
-      : model_(model), plan_(std::move(plan)), data_{graph().rows, model.resolved.config.vocab, plan_.choices.micro_batches} {
+  using Around = std::function<std::unique_ptr<Transport>(Transport&, TeamChannel)>;
+
+  // Keeps its state in stores that outlive it: [ranks] of each.
+  SmallTraining(const SmallModel& model, Plan plan, std::vector<Store*> stores, std::vector<const DurabilityOptions*> durability,
+                Around around = {})
+      : model_(model),
+        plan_(std::move(plan)),
+        data_(data_of_plan()),
+        around_(std::move(around)),
+        stores_(std::move(stores)),
+        durability_(std::move(durability)) {
     validate(plan_, graph());
-    make_executor(&store, &durability);
+    make_executor();
   }
+  SmallTraining(const SmallModel& model, Plan plan, Store& store, const DurabilityOptions& durability)
+      : SmallTraining(model, std::move(plan), {&store}, {&durability}) {}
 
   const Plan& plan() const { return plan_; }
   const UnitGraph& graph() const { return model_.of(plan_).graph; }
   const SmallData& data() const { return data_; }
   Executor& executor() { return *executor_; }
   void end() { executor_.reset(); }
-  const Store& store() const { return *store_; }
+  const Store& store() const { return *stores_.front(); }
+  int ranks() const { return plan_.choices.sharding.ranks; }
 
   // The weights of the model's directory, times `scale`; fresh moments.
   void load_weights(float scale = 1) {
@@ -170,7 +184,13 @@ class SmallTraining {
   void set_ahead(std::size_t ahead) {  // begins anew
     executor_.reset();
     ahead_ = ahead;
-    make_executor(store_ ? &*store_ : nullptr, nullptr);
+    make_executor();
+  }
+  // Puts a transport around each rank's. Begins anew.
+  void set_around(Around around) {
+    executor_.reset();
+    around_ = std::move(around);
+    make_executor();
   }
   // A step that may be taken back must be over before the next begins.
   bool pipelines() const { return !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip); }
@@ -209,16 +229,23 @@ class SmallTraining {
   }
 
  private:
-  void make_executor(Store* store, const DurabilityOptions* durability) {
-    device_ = model_.make_device(plan_.choices.chain);
+  SmallData data_of_plan() const { return {graph().rows, model_.resolved.config.vocab, ranks() * plan_.choices.micro_batches}; }
+
+  void make_executor() {
+    devices_.clear();
+    std::vector<RankResources> ranks;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(this->ranks()); ++rank) {
+      devices_.push_back(rank == 0 ? model_.make_device(plan_.choices.chain) : make_cpu_device(model_.pool, plan_.choices.chain));
+      ranks.push_back({devices_.back().get(), &model_.pool, stores_.empty() ? nullptr : stores_[rank],
+                       durability_.empty() ? nullptr : durability_[rank]});
+    }
     executor_.emplace(ExecutorOptions{.plan = &plan_,
                                       .model = &model_.of(plan_),
                                       .evaluation = plan_.evaluate.ops.empty() ? nullptr : &model_.tiled,
-                                      .device = device_.get(),
-                                      .pool = &model_.pool,
-                                      .store = store,
+                                      .rank = ranks.front(),
+                                      .other_ranks = {ranks.begin() + 1, ranks.end()},
+                                      .around_transport = around_,
                                       .seed = 77,
-                                      .durability = durability,
                                       .ahead = ahead_});
   }
 
@@ -232,10 +259,13 @@ class SmallTraining {
   SmallData data_;
   double clip_ = 4.4;
   std::size_t ahead_ = 64;
-  std::optional<Store> store_;
+  Around around_;
+  std::vector<std::unique_ptr<Store>> own_stores_;
+  std::vector<Store*> stores_;                        // [ranks] where the plan uses NVMe
+  std::vector<const DurabilityOptions*> durability_;  // [ranks] where state is durable
   StepOutcome last_;
-  std::unique_ptr<Device> device_;
-  std::optional<Executor> executor_;  // last: it uses the others
+  std::vector<std::unique_ptr<Device>> devices_;  // [ranks]
+  std::optional<Executor> executor_;              // last: it uses the others
 };
 
 // Makes a plan from given choices, without a search.

@@ -36,7 +36,7 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.skip_bad_lines = options.data.skip_bad_lines;
   request.seed = options.model.seed;
   request.micro_batch_size = options.batch.micro_batch_size;
-  request.micro_batches = options.micro_batches();
+  request.micro_batches = options.micro_batches() * options.parallel.ranks;  // one order of data, whatever the ranks
   request.seq_length = seq_length;
   request.vocabulary = vocabulary;
   request.threads = threads_of(options);

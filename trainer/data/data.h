@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-// B: sequences in a micro-batch. M: micro-batches in a step. T: positions in a sequence. V: vocabulary.
+// B: sequences in a micro-batch. M: micro-batches in a step, of all ranks. T: positions in a sequence. V: vocabulary.
 struct DataRequest {
   std::vector<std::string> paths;  // files and directories
   std::string flag = "--data";     // for messages

@@ -8,6 +8,7 @@
 #include "memory/base/bfloat16.h"
 #include "memory/base/types.h"
 #include "offload/host_adamw.h"
+#include "trainer/options/flag_choices.h"
 #include "trainer/options/resolve_options.h"
 
 namespace spillway {
@@ -62,7 +63,10 @@ void convert_state(StateForm from, const std::array<const std::byte*, kStateKind
   }
 }
 
-std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now) {
+namespace {
+
+// Those of the order in which gradients are added.
+std::vector<std::string> changes_of_sums(const RunOptions& before, const RunOptions& now) {
   std::vector<std::string> changes;
   if (before.batch.micro_batch_size != now.batch.micro_batch_size) {
     changes.push_back(
@@ -71,6 +75,25 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
                     "rounding, not to the bit",
                     now.batch.micro_batch_size, before.batch.micro_batch_size));
   }
+  if (before.parallel.ranks != now.parallel.ranks) {
+    changes.push_back(
+        fmt::format("--ranks {} instead of {}: gradients are summed over another number of ranks, so from here on losses agree "
+                    "with those of the run before to rounding, not to the bit",
+                    now.parallel.ranks, before.parallel.ranks));
+  }
+  if (before.parallel.reduce_algorithm != now.parallel.reduce_algorithm && now.parallel.ranks > 1) {
+    changes.push_back(fmt::format(
+        "--reduce-algorithm {} instead of {}: gradients are added over ranks in another order, so from here on losses "
+        "agree with those of the run before to rounding, not to the bit",
+        name_of(now.parallel.reduce_algorithm), name_of(before.parallel.reduce_algorithm)));
+  }
+  return changes;
+}
+
+}  // namespace
+
+std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOptions& now) {
+  std::vector<std::string> changes = changes_of_sums(before, now);
   if (before.precision.dtype != now.precision.dtype) {
     changes.push_back(
         fmt::format("--dtype {} instead of {}: the state is taken over {}; what is computed from here on is rounded otherwise",

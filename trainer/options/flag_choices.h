@@ -50,8 +50,14 @@ struct Names<OrderChoice> {
       {"auto", OrderChoice::automatic}, {"horizontal", OrderChoice::horizontal}, {"vertical", OrderChoice::vertical}};
 };
 template <>
+struct Names<ReduceAlgorithm> {
+  static constexpr Named<ReduceAlgorithm> all[] = {{"direct", ReduceAlgorithm::direct}, {"ring", ReduceAlgorithm::ring}};
+};
+template <>
 struct Names<CollectivesChoice> {
-  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic}};
+  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
+                                                     {"threads", CollectivesChoice::threads},
+                                                     {"parameter-server", CollectivesChoice::parameter_server}};
 };
 template <>
 struct Names<OutputFormat> {

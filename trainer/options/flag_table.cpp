@@ -47,6 +47,16 @@ json order_json(const MemoryOptions& memory) {
   return memory.order == OrderChoice::groups ? json(fmt::format("{}", memory.order_group)) : choice_json(memory.order);
 }
 
+void set_stage(ParallelOptions& parallel, const FlagValue& value) {
+  const std::string text = value.text();
+  if (text == "auto") return parallel.zero_stage.reset();
+  if (text.size() != 1 || text[0] < '0' || text[0] > '3') value.refuse(text, "auto, 0, 1, 2, 3");
+  parallel.zero_stage = text[0] - '0';
+}
+json stage_json(const ParallelOptions& parallel) {
+  return json(parallel.zero_stage ? fmt::format("{}", *parallel.zero_stage) : "auto");
+}
+
 template <typename T>
 json optional_json(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
@@ -327,17 +337,30 @@ void add_memory_and_planning(std::vector<Flag>& table) {
 void add_ranks(std::vector<Flag>& table) {
   const FlagRows add(table, "Ranks");
   add(
-      "ranks", "N", F::integer, "on this host: planned; this version trains with 1",
+      "ranks", "N", F::integer,
+      "data-parallel ranks on this host, threads of this process that share its cores, its memory and its drives; this version "
+      "trains with several on the CPU, and plans them for GPUs",
       SET { o.parallel.ranks = v.integer(1, 1 << 20); }, GET { return o.parallel.ranks; });
   add(
-      "zero-stage", "0..3", F::integer, "what is sharded over ranks",
-      SET { o.parallel.zero_stage = static_cast<int>(v.integer(0, 3)); }, GET { return o.parallel.zero_stage; });
+      "zero-stage", "auto|0..3", F::text,
+      "what is sharded over ranks: 0 nothing (DDP), 1 and 2 optimizer states and gradients, 3 weights, too; none of them changes "
+      "the result (default: the fastest)",
+      SET { set_stage(o.parallel, v); }, GET { return stage_json(o.parallel); });
   add(
-      "zero-group-size", "N", F::integer, "ranks that share one copy (default: all)",
+      "zero-group-size", "N", F::integer,
+      "ranks that share one copy of what is sharded: a power of two that divides the ranks, or all (default: all)",
       SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
   add(
-      "collectives", names_of<CollectivesChoice>("|"), F::text, "how ranks talk: several are planned and not run",
+      "collectives", names_of<CollectivesChoice>("|"), F::text,
+      "how ranks talk: as threads of this process; parameter-server: rank 0 adds up all gradients and sends the sums back, with "
+      "the "
+      "same result and more to do for it",
       SET { set_choice(o.parallel.collectives, v); }, GET { return choice_json(o.parallel.collectives); });
+  add(
+      "reduce-algorithm", names_of<ReduceAlgorithm>("|"), F::text,
+      "how gradients are added over ranks: along one tree, whatever is sharded; or round a ring, as the textbooks have it, with "
+      "bits of its own",
+      SET { set_choice(o.parallel.reduce_algorithm, v); }, GET { return choice_json(o.parallel.reduce_algorithm); });
   add(
       "sum-groups", "G", F::integer, "groups of micro-batches over which gradients are summed along a tree; this version: 1",
       SET { o.parallel.sum_groups = v.integer(1, 1 << 20); }, GET { return o.parallel.sum_groups; });

@@ -13,7 +13,7 @@ constexpr std::string_view kSequencesOfAStep =
 constexpr std::string_view kInFiles = "Files or directories of them: .txt, .jsonl (text, messages or input_ids), .bin (tokens).";
 constexpr std::string_view kOneDevice =
     "A model is not cut over devices here: what does not fit --device-memory moves to --nvme while the device computes. "
-    "--ranks and --zero-stage plan data-parallel ranks; this version trains with one.";
+    "--ranks N trains with N data-parallel ranks on this host's CPU; --zero-stage says what they shard.";
 constexpr std::string_view kFindsItsPlace =
     "The planner moves what does not fit --device-memory to --nvme DIR by itself; --parameter-tier and --optimizer-tier force "
     "where weights and optimizer states rest.";
@@ -116,8 +116,8 @@ constexpr ForeignFlags kTable[] = {
     // Ranks.
     {"zero-optimization zero stage fsdp fsdp-config use-distributed-optimizer "
      "data-parallel-sharding-strategy use-torch-fsdp2 use-megatron-fsdp -z",
-     "--zero-stage", "0 to 3, over --ranks; this version plans ranks and trains with one."},
-    {"zero-hpz-partition-size", "--zero-group-size", "Ranks that share one copy; this version plans ranks and trains with one."},
+     "--zero-stage", "auto or 0 to 3, over --ranks."},
+    {"zero-hpz-partition-size", "--zero-group-size", "Ranks that share one copy."},
     {"deepspeed deepspeed-transformer-kernel", "--micro-batch-size --global-batch-size --device-memory --nvme",
      "This version reads no DeepSpeed JSON. --global-batch-size is its train_batch_size; what offload blocks and bucket sizes "
      "say there, the planner finds from --device-memory and --nvme."},
@@ -127,10 +127,11 @@ constexpr ForeignFlags kTable[] = {
      "--device-memory --nvme --ranks", kOneDevice},
     {"num-gpus num-nodes nnodes nproc-per-node num-processes world-size rank local-rank master-addr master-port hostfile "
      "rdzv-endpoint rdzv-backend node-rank gpus-per-node -pn -pr -pg",
-     "--ranks", "Ranks on this host, with no launcher; this version plans them and trains with one."},
+     "--ranks", "Ranks on this host, with no launcher: threads of one process, on the CPU."},
     {"distributed-backend ddp-backend dist-backend nccl-init-method -pm -ps -pf", "--collectives",
-     "This version plans ranks and trains with one."},
-    {"distributed-timeout-minutes ddp-timeout", "--ranks", "This version plans ranks and trains with one: nobody waits."},
+     "This version's ranks are threads of one process."},
+    {"distributed-timeout-minutes ddp-timeout", "--ranks",
+     "This version's ranks are threads of one process, which start together: nobody waits."},
 
     // Data.
     {"train-file train-data train-data-path train-data-file data-path data-dir dataset dataset-name dataset-path dataset-dir "

@@ -13,9 +13,13 @@ int threads_of(const RunOptions& options) {
   return options.parallel.threads > 0 ? static_cast<int>(options.parallel.threads) : usable_threads();
 }
 
+int threads_of_rank(const RunOptions& options) {
+  return std::max(1, threads_of(options) / static_cast<int>(options.parallel.ranks));
+}
+
 int threads_of_run(const RunOptions& options) {
-  constexpr int kOfLanes = 8;  // and for the threads that plan, copy checkpoints and read ahead
-  return 2 * threads_of(options) + kOfLanes;
+  constexpr int kOfLanes = 8;  // of each rank, and for the threads that plan, copy checkpoints and read ahead
+  return (2 * threads_of_rank(options) + kOfLanes) * static_cast<int>(options.parallel.ranks);
 }
 
 std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {

@@ -21,7 +21,8 @@ enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class CollectivesChoice : std::uint8_t { automatic };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, parameter_server };
+enum class ReduceAlgorithm : std::uint8_t { direct, ring };
 enum class OutputFormat : std::uint8_t { table, json, html };
 
 struct ModelOptions {
@@ -113,11 +114,12 @@ struct GpuHere {
 
 struct ParallelOptions {
   std::int64_t ranks = 1;
-  int zero_stage = 0;
+  std::optional<int> zero_stage;     // not given: the fastest of those that fit
   std::int64_t zero_group_size = 0;  // 0: all ranks
   CollectivesChoice collectives = CollectivesChoice::automatic;
+  ReduceAlgorithm reduce_algorithm = ReduceAlgorithm::direct;
   std::int64_t sum_groups = 1;  // groups of micro-batches; gradients are summed over the groups along a tree
-  std::int64_t threads = 0;     // threads of a rank; 0: as many as affinity and the control group's quota allow
+  std::int64_t threads = 0;     // of all ranks; 0: as many as affinity and the control group's quota allow
 };
 
 struct CheckpointOptions {
@@ -164,6 +166,7 @@ inline bool has_own_memory(const RunOptions& options) { return is_apart(options)
 
 // --threads, or else the number of cores that the process may use.
 int threads_of(const RunOptions& options);
+int threads_of_rank(const RunOptions& options);  // its share, at least one
 // Upper bound of all threads of the run, including those of lanes.
 int threads_of_run(const RunOptions& options);
 

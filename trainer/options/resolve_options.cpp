@@ -92,6 +92,8 @@ void forget_host_of_loaded_run(ResolvedOptions& resolved) {
   forget("update-on", memory.update_on, std::optional(Tier::host));
 }
 
+void use_one_rank(RunOptions& options) { options.parallel = {.threads = options.parallel.threads}; }
+
 ResolvedOptions resolve_options(const RawFlags& flags) {
   Given typed = flags.given;
   Given filed;

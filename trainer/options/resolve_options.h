@@ -42,4 +42,7 @@ RunOptions with_absolute_paths(const RunOptions& options);
 // later.
 void forget_host_of_loaded_run(ResolvedOptions& resolved);
 
+// For commands that have no ranks, however many the loaded run has.
+void use_one_rank(RunOptions& options);
+
 }  // namespace spillway

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <filesystem>
 #include <limits>
 #include <set>
@@ -35,10 +36,16 @@ void refuse_what_is_not_there_yet(const RunOptions& options) {
 }
 
 void validate_ranks(const ParallelOptions& parallel) {
-  if (parallel.zero_group_size > 0 && parallel.ranks % parallel.zero_group_size != 0) {
-    throw InputError(fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a divisor of the ranks",
-                                 parallel.zero_group_size, parallel.ranks));
-  }
+  const std::int64_t group = parallel.zero_group_size, ranks = parallel.ranks;
+  if (parallel.reduce_algorithm == ReduceAlgorithm::ring && parallel.collectives == CollectivesChoice::parameter_server)
+    throw InputError(
+        "--reduce-algorithm: found ring with --collectives parameter-server, allowed: direct, as rank 0 adds up all");
+  if (group == 0 || group == ranks) return;
+  if (ranks % group == 0 && std::has_single_bit(static_cast<std::uint64_t>(group))) return;
+  throw InputError(
+      fmt::format("--zero-group-size: found {} with --ranks {}, allowed: a power of two that divides the ranks, or {}", group,
+                  ranks, ranks),
+      "Sums of such groups are nodes of the tree along which all ranks are added, so that groups change no bit.");
 }
 
 void validate_batch(BatchOptions& batch, std::int64_t ranks) {

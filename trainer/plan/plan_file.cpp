@@ -1,4 +1,5 @@
 #include "trainer/plan/plan_file.h"
+#include "trainer/plan/network_figures.h"
 
 #include <fmt/ranges.h>
 
@@ -112,6 +113,11 @@ Json lifts_json(const std::vector<Lift>& lifts) {
   return list;
 }
 
+Json network_json(const NetworkFigures& network) {
+  return {
+      {"sent_bytes", network.all()}, {"gradients", network.sums}, {"weights", network.gathers}, {"control_words", network.words}};
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -156,6 +162,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
       {"tokens_until_compute_binds", figures.tokens_until_compute_binds ? Json(*figures.tokens_until_compute_binds) : Json()}};
   json["lifts"] = lifts_json(run.lifts);
   json["nvme_per_step"] = {{"read_bytes", figures.nvme_read_bytes}, {"written_bytes", figures.nvme_written_bytes}};
+  if (plan.choices.sharding.ranks > 1) json["network_per_step"] = network_json(network_figures(plan, model.of(plan).graph));
   const DiskFigures disk = disk_figures_of(run, model, options, figures);
   json["disk"] = disk_json(disk);
   json["wear"] = wear_json(disk);

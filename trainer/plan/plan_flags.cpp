@@ -27,6 +27,7 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.log = {};
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
+  if (choices.sharding.group > 1) options.parallel.zero_stage = choices.sharding.stage;
   // If there was room for two slots but none for records, not asking for durability gives the same plan.
   if (choices.slots == 1) options.memory.durability = Durability::checkpoint;
   if (run.durability) options.memory.durability = Durability::step;

@@ -47,7 +47,8 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   const ParallelOptions& parallel = options.parallel;
   request.sharding = {.ranks = static_cast<int>(parallel.ranks),
                       .group = static_cast<int>(parallel.zero_group_size > 0 ? parallel.zero_group_size : parallel.ranks),
-                      .stage = parallel.zero_stage};
+                      .stage = parallel.zero_stage.value_or(0)};
+  request.any_stage = !parallel.zero_stage;
   request.form = form_of(options.precision);
   request.group = group_of(options, request.micro_batches);
   request.update = options.memory.update;

@@ -84,8 +84,11 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
     if (is_shared) machine.*rate.rate /= ranks;
   }
   if (has_own_device) return machine;
-  // Ranks communicate through the host's memory.
-  if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes;
+  // Ranks communicate through the host's memory, which they read and write, by a thread each besides those that compute.
+  if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes / 2;
+  const double threads = std::max(1, machine.threads / ranks), beside = threads / (threads + 1);
+  machine.compute_beside_network = machine.update_beside_network = beside;
+  machine.network_beside_compute = machine.network_beside_update = beside;
   return machine;
 }
 
@@ -120,6 +123,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   } else {
     run.outcome = make_plan(model.graphs(), run.machine, run.request, at_once);
   }
+  if (run.outcome.plan) run.request.sharding = run.outcome.plan->choices.sharding;
   if (!run.outcome.refusal.empty()) {
     if (run.request.budgets[Tier::nvme] == 0 && !options.memory.nvme.empty()) {
       throw BudgetError(fmt::format("--nvme {}: there is no room for a block of state", options.memory.nvme.front().path),

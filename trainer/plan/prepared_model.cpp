@@ -26,10 +26,11 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
-void refuse_ranks(const ParallelOptions& parallel) {
-  if (parallel.ranks == 1) return;
-  throw InputError(fmt::format("--ranks {}: this version plans for several ranks but trains with one", parallel.ranks),
-                   "`spillway plan` says what they take and how fast they would be; run with --ranks 1.");
+void refuse_ranks_on_gpus(const RunOptions& options) {
+  if (options.parallel.ranks == 1 || !options.gpu) return;
+  throw InputError(
+      fmt::format("--ranks {}: this version trains with several ranks on the CPU alone", options.parallel.ranks),
+      "`spillway plan` says what they take on GPUs and how fast they would be; run with --device cpu, or --ranks 1.");
 }
 
 // The machine that a plan is, or was, made for; nothing if that is this machine.
@@ -48,9 +49,10 @@ CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
   const CpuTraits here = traits_of_this_cpu(threads);
   const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
   if (!machine) return here;
-  const bool covers = machine->threads >= here.threads &&
-                      (machine->instructions == Instructions::unknown || machine->instructions == here.instructions);
-  return where == Where::here && !covers ? here : CpuTraits{machine->threads, machine->instructions};
+  const int of_rank = std::max(1, machine->threads / static_cast<int>(options.parallel.ranks));
+  const bool covers =
+      of_rank >= here.threads && (machine->instructions == Instructions::unknown || machine->instructions == here.instructions);
+  return where == Where::here && !covers ? here : CpuTraits{of_rank, machine->instructions};
 }
 
 // Scratch memory of whatever computes: a GPU, of this machine or of the planned one, or a CPU.
@@ -62,7 +64,7 @@ ScratchBound scratch_for(const RunOptions& options, Where where, int threads) {
 }
 
 ResolvedModel resolved(const RunOptions& options, Where where) {
-  if (where == Where::here) refuse_ranks(options.parallel);
+  if (where == Where::here) refuse_ranks_on_gpus(options);
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
@@ -81,7 +83,7 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
       model_(resolved(options, where)),
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(threads_of(options)),
-      scratch_(scratch_for(options, where, pool_.threads())),
+      scratch_(scratch_for(options, where, threads_of_rank(options))),
       tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, scratch_))),
       fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, scratch_))) {
   const std::int64_t thin_layers = layers_to_weigh(model_.config);
@@ -93,9 +95,16 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
   thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, scratch_));
 }
 
-Device& PreparedModel::device() const {
-  if (!device_) device_ = open_device(options_, pool_);
-  return *device_;
+const PreparedModel::OfRank& PreparedModel::rank_with(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  if (ranks_.size() <= at) ranks_.resize(at + 1);
+  OfRank& of = ranks_[at];
+  if (of.device) return of;
+  const auto sharers = static_cast<int>(options_.parallel.ranks);
+  if (sharers > 1) of.own = std::make_unique<ThreadPool>(threads_of_rank(options_), PoolPriority::normal, sharers);
+  of.pool = of.own ? of.own.get() : &pool_;
+  of.device = open_device(options_, *of.pool);
+  return of;
 }
 
 GraphCandidates PreparedModel::graphs() const noexcept {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "memory/base/parallel.h"
 #include "memory/search/planner.h"
@@ -19,7 +20,7 @@ namespace spillway {
 // here: the run happens on this machine. anywhere: it is only planned, perhaps for another machine.
 enum class Where : std::uint8_t { here, anywhere };
 
-// The model compiled with each of the two vocabulary heads, and the threads that it computes with.
+// The model compiled with each of the two vocabulary heads, and what ranks compute with.
 class PreparedModel {
  public:
   // Throws InputError for a model that this version can only plan, if the run is to happen. The options must outlive this.
@@ -29,9 +30,10 @@ class PreparedModel {
 
   const ResolvedModel& model() const noexcept { return model_; }
   std::int64_t seq_length() const noexcept { return seq_length_; }
-  const ThreadPool& pool() const noexcept { return pool_; }
-  // For runs only; opened at the first call.
-  Device& device() const;
+  const ThreadPool& pool() const noexcept { return pool_; }  // of all threads of the run
+  // Of one rank: its share of the threads, and its device. For runs only; made at the first call.
+  const ThreadPool& pool_of(int rank) const { return *rank_with(rank).pool; }
+  Device& device(int rank = 0) const { return *rank_with(rank).device; }
   const CompiledModel& tiled() const noexcept { return tiled_; }
   const CompiledModel& of(const Plan& plan) const noexcept { return plan.choices.graph == 0 ? tiled_ : fused_; }
   GraphCandidates graphs() const noexcept;
@@ -41,7 +43,14 @@ class PreparedModel {
   ResolvedModel model_;
   std::int64_t seq_length_;
   ThreadPool pool_;
-  mutable std::unique_ptr<Device> device_;
+  struct OfRank {
+    std::unique_ptr<ThreadPool> own;  // null for an only rank, which has all threads
+    const ThreadPool* pool = nullptr;
+    std::unique_ptr<Device> device;
+  };
+  const OfRank& rank_with(int rank) const;
+
+  mutable std::vector<OfRank> ranks_;
   ScratchBound scratch_;
   CompiledModel tiled_, fused_;
   std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; none if the model has few

@@ -67,7 +67,9 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   const nlohmann::json json = parse_strict_json(read_text_file(file, kMostPlanBytes), file, kMostPlanKeys);
   Choices choices = choices_of(json, file, graphs);
   const UnitGraph& graph = graph_of(graphs, choices);
-  if (choices.sharding != request.sharding) {
+  Sharding asked = request.sharding;
+  if (request.any_stage) asked.stage = choices.sharding.stage;
+  if (choices.sharding != asked) {
     throw InputError(fmt::format("{}: the plan is for {} ranks, stage {} in groups of {}; the flags say {}, {}, {}", file,
                                  choices.sharding.ranks, choices.sharding.stage, choices.sharding.group, request.sharding.ranks,
                                  request.sharding.stage, request.sharding.group),

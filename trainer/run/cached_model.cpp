@@ -54,7 +54,7 @@ struct CachedModel::Impl {
                            {"generation", "a shorter prompt or fewer --max-new-tokens"});
     run.emplace(request.options,
                 ExecutorOptions{
-                    .plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .device = device.get(), .pool = &pool},
+                    .plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .rank = {device.get(), &pool, nullptr}},
                 weights.read);
   }
 

@@ -41,17 +41,17 @@ DataRequest data_of(const ResolvedOptions& resolved, const PreparedModel& model)
 
 }  // namespace
 
-LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size,
-                  const std::function<void()>& keep_going) {
+LossSum loss_over(Executor& executor, BatchSampler& data, const EvaluationRound& round, const std::function<void()>& keep_going) {
   LossSum loss;
   const std::int64_t sequences = data.sequences();
-  for (std::int64_t first = 0, batch = 0; first < sequences; first += micro_batch_size, ++batch) {
+  for (std::int64_t batch = 0; batch * round.micro_batch_size < sequences; batch += round.ranks) {
     if (keep_going) keep_going();
-    const std::int64_t rows = std::min(micro_batch_size, sequences - first);
-    loss.sum += executor.evaluate([&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-      data.fill(batch, 0, tokens, targets);
+    loss.sum += executor.evaluate([&](int rank, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+      const std::int64_t first = (batch + rank) * round.micro_batch_size,
+                         rows = std::clamp<std::int64_t>(sequences - first, 0, round.micro_batch_size);
+      data.fill(batch + rank, 0, tokens, targets);
       // The data starts over at its end: sequences that come a second time are left out.
-      const auto kept = targets.size() / static_cast<std::size_t>(micro_batch_size) * static_cast<std::size_t>(rows);
+      const auto kept = targets.size() / static_cast<std::size_t>(round.micro_batch_size) * static_cast<std::size_t>(rows);
       std::ranges::fill(targets.subspan(kept), kNoLoss);
       loss.tokens += static_cast<std::int64_t>(targets.size()) - std::ranges::count(targets, kNoLoss);
     });
@@ -79,11 +79,11 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
                                     {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
   ForwardRun run(
       options,
-      {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .device = &model.device(), .pool = &model.pool()},
+      {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .rank = {&model.device(), &model.pool(), nullptr}},
       weights.read);
 
   const auto begin = std::chrono::steady_clock::now();
-  result.loss = loss_over(run.executor(), data, options.batch.micro_batch_size, [&] {
+  result.loss = loss_over(run.executor(), data, {.micro_batch_size = options.batch.micro_batch_size}, [&] {
     if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: the data was not evaluated to its end", "");
   });
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

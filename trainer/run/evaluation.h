@@ -21,9 +21,14 @@ struct LossSum {
   double mean() const { return sum / static_cast<double>(tokens); }
 };
 
-// Reads all sequences of the data once, in micro-batches of B = micro_batch_size; the unused rest of the last micro-batch does
-// not count. Calls `keep_going` before each micro-batch; it may throw. Throws InputError if no position has a loss.
-LossSum loss_over(Executor& executor, BatchSampler& data, std::int64_t micro_batch_size,
+struct EvaluationRound {
+  std::int64_t micro_batch_size = 1;  // B
+  std::int64_t ranks = 1;             // those of the executor, each of which takes a micro-batch at a time
+};
+
+// Reads all sequences of the data once, a micro-batch of B for each rank at a time; what is left of the last micro-batches does
+// not count. Calls `keep_going` before each round; it may throw. Throws InputError if no position has a loss.
+LossSum loss_over(Executor& executor, BatchSampler& data, const EvaluationRound& round,
                   const std::function<void()>& keep_going = {});
 
 struct EvaluationResult {

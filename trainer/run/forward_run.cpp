@@ -26,7 +26,7 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 
 ForwardRun::ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights)
     : store_(open_store(options.memory.nvme, programs.plan->peak[Tier::nvme])) {
-  programs.store = store_.get();
+  programs.rank.store = store_.get();
   programs.seed = options.model.seed;
   executor_ = std::make_unique<Executor>(programs);
   write_weights(*executor_, programs.model->graph, programs.plan->choices.form, WeightParts::forward, weights);

@@ -10,25 +10,9 @@
 namespace spillway {
 namespace {
 
-StoreIdentity identity_of(const DurableSteps& durable) {
-  return {.store_id = durable.store_id,
-          .records_begin = durable.layout.records_begin,
-          .place_bytes = durable.layout.place_bytes,
-          .run_directory = durable.run_directory,
-          .yields = durable.yields};
-}
-
-std::unique_ptr<Store> store_of_run(const RunOptions& options, const Plan& plan, const LogSink& log,
-                                    const std::optional<DurableSteps>& durable) {
-  const Bytes bytes = durable ? durable->layout.store_bytes : plan.peak[Tier::nvme];
-  return open_store(options.memory.nvme, bytes, [&](StoreOptions& store) {
-    store.log = log;
-    if (durable) store.identity = identity_of(*durable);
-    if (durable && durable->from)
-      store.content = StoreContent::existing;
-    else
-      store.orphans = make_way_in(paths_of(options.memory.nvme), log);
-  });
+SumBy sum_by(const ParallelOptions& parallel) {
+  if (parallel.collectives == CollectivesChoice::parameter_server) return SumBy::server;
+  return parallel.reduce_algorithm == ReduceAlgorithm::ring ? SumBy::ring : SumBy::direct;
 }
 
 bool rests_on_device(const Plan& plan) {
@@ -47,27 +31,75 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
       plan_(plan),
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
-      durable_(std::move(durable)),
-      store_(store_of_run(options, plan, log, durable_)) {
-  if (durable_) {
-    const StoreIdentity identity = identify_store(paths_of(options_.memory.nvme));
-    durability_ = DurabilityOptions{
-        .identity = identity, .layout = durable_->layout, .interval = durable_->interval, .from = durable_->from};
-    if (durable_->from) store_->keep();
-  }
-  executor_.emplace(ExecutorOptions{.plan = &plan_,
-                                    .model = &model_.of(plan_),
-                                    .evaluation = &model_.tiled(),
-                                    .device = &model_.device(),
-                                    .pool = &model_.pool(),
-                                    .store = store_.get(),
-                                    .seed = options_.model.seed,
-                                    .durability = durability_ ? &*durability_ : nullptr});
+      durable_(std::move(durable)) {
+  const int ranks = plan_.choices.sharding.ranks;
+  for (int rank = 0; rank < ranks && (durable_ || plan_.peak[Tier::nvme] > 0); ++rank) open_store_of(rank, log);
+  executor_.emplace(executor_options());
+}
+
+void StepLoop::open_store_of(int rank, const LogSink& log) {
+  const int ranks = plan_.choices.sharding.ranks;
+  const std::vector<NvmeDirectory> directories = directories_of_rank(options_.memory.nvme, rank, ranks);
+  RankStore& of = *stores_.emplace_back(std::make_unique<RankStore>());
+  if (ranks > 1) of.own_directories = paths_of(directories);
+  std::optional<DurableLayout> layout;
+  if (durable_) layout = durable_layout(plan_, model_.of(plan_).graph, rank);
+  of.store = open_store(directories, layout ? layout->store_bytes : plan_.peak[Tier::nvme], [&](StoreOptions& store) {
+    store.log = log;
+    if (layout) {
+      store.identity = StoreIdentity{.store_id = durable_->store_id,
+                                     .rank = rank,
+                                     .ranks = ranks,
+                                     .records_begin = layout->records_begin,
+                                     .place_bytes = layout->place_bytes,
+                                     .run_directory = durable_->run_directory,
+                                     .yields = durable_->yields};
+    }
+    if (durable_ && !durable_->from.empty()) {
+      store.content = StoreContent::existing;
+      return;
+    }
+    store.orphans = make_way_in(paths_of(directories), log);
+    make_directories(of.own_directories);
+  });
+  if (!durable_) return;
+  of.durability = DurabilityOptions{.identity = identify_store(paths_of(directories)),
+                                    .layout = *std::move(layout),
+                                    .interval = durable_->interval,
+                                    .from = {}};
+  if (durable_->from.empty()) return;
+  of.durability->from = durable_->from[static_cast<std::size_t>(rank)];
+  of.store->keep();
+}
+
+StepLoop::RankStore::~RankStore() {
+  store.reset();
+  remove_empty_directories(own_directories);
+}
+
+RankResources StepLoop::rank_with(int rank) const {
+  RankResources with{.device = &model_.device(rank), .pool = &model_.pool_of(rank)};
+  if (stores_.empty()) return with;
+  const RankStore& of = *stores_[static_cast<std::size_t>(rank)];
+  with.store = of.store.get();
+  with.durability = of.durability ? &*of.durability : nullptr;
+  return with;
+}
+
+ExecutorOptions StepLoop::executor_options() const {
+  ExecutorOptions options{.plan = &plan_,
+                          .model = &model_.of(plan_),
+                          .evaluation = &model_.tiled(),
+                          .rank = rank_with(0),
+                          .sum_by = sum_by(options_.parallel),
+                          .seed = options_.model.seed};
+  for (int rank = 1; rank < plan_.choices.sharding.ranks; ++rank) options.other_ranks.push_back(rank_with(rank));
+  return options;
 }
 
 void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   const UnitGraph& graph = model_.of(plan_).graph;
-  if (durable_ && durable_->from) return;
+  if (durable_ && !durable_->from.empty()) return;
   if (checkpoint) {
     load_checkpoint(*checkpoint, *executor_, plan_, graph);
   } else {
@@ -75,10 +107,11 @@ void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   }
   if (!durable_) return;
   executor_->hold_state(checkpoint ? checkpoint->step : 0);
-  store_->keep();
+  for (const auto& of : stores_) of->store->keep();
 }
 
 std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {
+  if (plan_.choices.sharding.ranks > 1) return nullptr;
   if (durable_ ? speculates(plan_.choices) : !rests_on_device(plan_)) return nullptr;
   executor_->flush();
   StateHold hold = executor_->hold_state(step);
@@ -90,12 +123,13 @@ std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directo
   }
   return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::nobody_waits,
                                           [this](const StateHold&, const std::string& file, const auto& between) {
-                                            return copy_durable_state(*store_, durability_->identity, file, between);
+                                            return copy_durable_state(*stores_.front()->store,
+                                                                      stores_.front()->durability->identity, file, between);
                                           });
 }
 
 void StepLoop::give_up_store() noexcept {
-  if (store_) store_->discard();
+  for (const auto& of : stores_) of->store->discard();
 }
 
 // A step whose update may be taken back must end before the next one begins.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nvme/store.h"
 #include "offload/executor.h"
@@ -17,14 +18,13 @@
 
 namespace spillway {
 
-// A store that outlives the process, for a run whose steps are durable.
+// A store that outlives the process, one for each rank, for a run whose steps are durable.
 struct DurableSteps {
   std::uint64_t store_id = 0;
   std::string run_directory;
-  bool yields = false;   // another run may take over the store: see StoreIdentity
-  DurableLayout layout;  // of the plan
+  bool yields = false;  // another run may take over the store: see StoreIdentity
   std::int64_t interval = 1;
-  std::optional<CommitRecord> from;  // set if the store holds the state from which the run goes on in place
+  std::vector<CommitRecord> from;  // [ranks] if the stores hold the state from which the run goes on in place; else empty
 };
 
 class StepLoop {
@@ -39,7 +39,8 @@ class StepLoop {
   // the state is durable on return.
   void begin(const std::optional<LoadedCheckpoint>& checkpoint);
   // Copies a checkpoint of the state after `step` while steps go on. Only one copy at a time. Returns null if that is impossible:
-  // steps are not durable and some state rests outside the memory of a CPU device; or steps are durable but may be taken back.
+  // steps are not durable and some state rests outside the memory of a CPU device; or steps are durable but may be taken back; or
+  // there are several ranks.
   // The copy must end before the loop.
   std::unique_ptr<CheckpointCopy> begin_copy(const RunDirectory& directory, std::int64_t step);
   // Removes the store's files; nobody will go on with their contents.
@@ -60,8 +61,18 @@ class StepLoop {
   BatchSampler& data_;
   LrSchedule schedule_;
   const std::optional<DurableSteps> durable_;
-  std::unique_ptr<Store> store_;
-  std::optional<DurabilityOptions> durability_;
+  // A store for each rank, where the plan uses NVMe; their directories, if each has its own, go with them.
+  struct RankStore {
+    std::vector<std::string> own_directories;  // empty for an only rank, whose directories are the user's
+    std::unique_ptr<Store> store;
+    std::optional<DurabilityOptions> durability;
+    ~RankStore();
+  };
+  void open_store_of(int rank, const LogSink& log);
+  RankResources rank_with(int rank) const;
+  ExecutorOptions executor_options() const;
+
+  std::vector<std::unique_ptr<RankStore>> stores_;
   std::optional<Executor> executor_;
 };
 

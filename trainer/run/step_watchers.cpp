@@ -30,7 +30,7 @@ class EvaluationWatcher final : public StepWatcher {
     if (!pauses_after(outcome.step)) return;
     struct Interrupted {};
     try {
-      const LossSum loss = loss_over(executor, data_, options_.batch.micro_batch_size, [] {
+      const LossSum loss = loss_over(executor, data_, {options_.batch.micro_batch_size, options_.parallel.ranks}, [] {
         if (InterruptHandler::requested()) throw Interrupted();
       });
       record.eval_loss = loss.mean();

@@ -25,6 +25,7 @@
 #include "trainer/machine/nvme_directories.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/checkpoint_room.h"
+#include "trainer/plan/network_figures.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/prepared_run.h"
 #include "trainer/run/missing_weights.h"
@@ -34,6 +35,7 @@
 #include "trainer/show/log.h"
 #include "trainer/show/plan_report.h"
 #include "trainer/show/progress.h"
+#include "trainer/words/quantity.h"
 
 namespace spillway {
 namespace {
@@ -57,7 +59,8 @@ class TrainingRun {
     std::ranges::copy(changes_of_loaded_data(), std::back_inserter(changes));
     require_room_for_checkpoints(planned_, model_, options_, start_.step);
     open_directory();
-    watchers_.push_back(drive_watcher(options_, planned_, model_, say_));
+    // The lanes of one rank say little about a drive that all ranks share.
+    if (options_.parallel.ranks == 1) watchers_.push_back(drive_watcher(options_, planned_, model_, say_));
     add(watchers_that_write(options_, directory_ ? std::optional(directory_->log_path()) : std::nullopt, start_.step, say_));
     add(watchers_that_show(options_, planned_, model_, progress_));
     tell_plan(changes);
@@ -150,14 +153,24 @@ class TrainingRun {
       remains.has_log = remains.checkpoint || (std::filesystem::exists(log) && !read_log(log).empty());
       return remains;
     }
-    remains.stored =
-        StoredStep{.step = stored_->record.step,
-                   .place = stored_->link.directories.front(),
-                   .is_of_this_model = stored_->record.model == model_hash(compiled_.graph),
-                   .lies_as_planned = durability() != nullptr && paths_of(options_.memory.nvme) == stored_->link.directories &&
-                                      lies_as(stored_->record, durability()->layout, stored_->identity),
-                   .rival = goes_on() ? rival_of(*stored_, run) : std::nullopt};
+    remains.stored = StoredStep{.step = stored_->step(),
+                                .place = stored_->link.directories.front(),
+                                .is_of_this_model = stored_->model() == model_hash(compiled_.graph),
+                                .lies_as_planned = lies_as_planned(),
+                                .rival = goes_on() ? rival_of(*stored_, run) : std::nullopt};
     return remains;
+  }
+
+  // True when each rank's store has its state where the plan has it.
+  bool lies_as_planned() const {
+    const int ranks = plan_.choices.sharding.ranks;
+    if (durability() == nullptr || paths_of(options_.memory.nvme) != stored_->link.directories || stored_->link.ranks != ranks)
+      return false;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const StoredRank& of = stored_->ranks[static_cast<std::size_t>(rank)];
+      if (!lies_as(of.record, durable_layout(plan_, compiled_.graph, rank), of.identity)) return false;
+    }
+    return true;
   }
 
   void add(StepWatchers watchers) {
@@ -178,6 +191,8 @@ class TrainingRun {
     if (const std::string note = note_of_drawn_weights(options_, model_.model()); !note.empty())
       notes.insert(notes.begin(), note);
     notes.insert(notes.end(), changes.begin(), changes.end());
+    if (const std::int64_t ranks = options_.parallel.ranks, threads = threads_of(options_); ranks > threads)
+      notes.push_back(fmt::format("{} ranks on {}: they take turns", ranks, counted(threads, "thread")));
     if (directory_ && !directory_->note().empty()) notes.push_back(directory_->note());
     for (const std::string& note : notes) progress_.message("note: " + note);
     progress_.message(plan_summary(planned_, model_));
@@ -203,7 +218,9 @@ class TrainingRun {
     loop_.emplace(options_, model_, plan_, data_, say_, durable_steps());
     loop_->begin(loaded);
     if (store_id_ != 0)
-      write_store_link(directory_->path(), {.store_id = store_id_, .directories = paths_of(options_.memory.nvme)});
+      write_store_link(
+          directory_->path(),
+          {.store_id = store_id_, .directories = paths_of(options_.memory.nvme), .ranks = plan_.choices.sharding.ranks});
     if (directory_) {
       directory_->keep();
       checkpoints_.emplace(options_.checkpoint, *directory_, *loop_, plan_, compiled_.graph, start_.saved_step);
@@ -231,13 +248,14 @@ class TrainingRun {
   std::optional<DurableSteps> durable_steps() {
     if (durability() == nullptr) return std::nullopt;
     const bool in_place = start_.kind == StartKind::in_place;
-    store_id_ = in_place ? stored_->identity.store_id : new_store_id();
+    store_id_ = in_place ? stored_->link.store_id : new_store_id();
+    std::vector<CommitRecord> from;
+    for (const StoredRank& of : in_place ? stored_->ranks : std::vector<StoredRank>()) from.push_back(of.record);
     return DurableSteps{.store_id = store_id_,
                         .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
                         .yields = options_.memory.durability != Durability::step,
-                        .layout = durability()->layout,
                         .interval = durability()->interval,
-                        .from = in_place ? std::optional(stored_->record) : std::nullopt};
+                        .from = std::move(from)};
   }
 
   static std::uint64_t new_store_id() {
@@ -265,20 +283,35 @@ class TrainingRun {
     record.lr = loop_->lr(outcome.step - 1);
     record.tokens = data_.counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
-    record.tokens_per_s = static_cast<double>(compiled_.graph.rows * plan_.choices.micro_batches) / outcome.seconds;
+    const std::int64_t micro_batches = plan_.choices.micro_batches * plan_.choices.sharding.ranks;
+    record.tokens_per_s = static_cast<double>(compiled_.graph.rows * micro_batches) / outcome.seconds;
     record.peak_bytes = outcome.peak;
     record.nvme_read_bytes = outcome.moved[Lane::nvme_read];
     record.nvme_written_bytes = outcome.moved[Lane::nvme_write];
+    if (plan_.choices.sharding.ranks > 1) record.network_bytes = outcome.moved[Lane::network];
     record.bound_s = bound_.seconds;
     record.binding_lane = name_of(bound_.lane());
     record.overlap_efficiency = record.bound_s / record.step_s;
+    last_network_bytes_ = record.network_bytes;
     for (const auto& watcher : watchers_) watcher->watch(record, outcome, loop_->executor());
     if (checkpoints_) checkpoints_->note_step(outcome);
+  }
+
+  // Says how many bytes ranks sent in the last step, beside the closed form; the first step, which has nothing to catch up on,
+  // and one that was run twice may differ.
+  void tell_network() {
+    if (!last_network_bytes_) return;
+    const Bytes planned = network_figures(plan_, compiled_.graph).all();
+    progress_.message(fmt::format(
+        "{} ranks sent {} bytes in the last step, {}", plan_.choices.sharding.ranks, with_commas(*last_network_bytes_),
+        *last_network_bytes_ == planned ? "as the closed form has it"
+                                        : fmt::format("where the closed form has {}", with_commas(planned))));
   }
 
   // Saves the state after `step`; after that no store is needed.
   void end(std::int64_t step) {
     for (const auto& watcher : watchers_) watcher->finish();
+    tell_network();
     if (!checkpoints_) return;
     checkpoints_->finish_copy();
     checkpoints_->save(step);
@@ -339,7 +372,8 @@ class TrainingRun {
   std::optional<StepLoop> loop_;
   std::optional<RunCheckpoints> checkpoints_;  // if there is a directory
   const Bound bound_ = planned_.outcome.prediction.bound.of_step();
-  std::uint64_t store_id_ = 0;  // id of the store that outlives the process; 0: none does
+  std::optional<std::int64_t> last_network_bytes_;  // sent in the last step; nothing with one rank
+  std::uint64_t store_id_ = 0;                      // id of the store that outlives the process; 0: none does
 };
 
 }  // namespace

@@ -48,12 +48,14 @@ std::vector<PlanRequest> rivals_of(const RunOptions& options, const PlannedRun& 
   RunOptions roomy = options;
   if (!options.gpu) roomy.memory.device = DeviceChoice::cpu;
   roomy.memory.budget[Tier::device].reset();
-  const Bytes there =
-      options.gpu ? budgets_of_run(roomy, given.machine, Where::here)[Tier::device] : budgets_for(roomy)[Tier::device];
+  const Bytes there = options.gpu ? budgets_of_run(roomy, given.machine, Where::here)[Tier::device]
+                                  : budgets_for(roomy)[Tier::device] / options.parallel.ranks;
   PlanRequest in_core = given.request;
   in_core.budgets[Tier::device] = std::max(there, given.request.budgets[Tier::device]);
   in_core.budgets[Tier::nvme] = 0;
   if (!options.gpu) in_core.budgets[Tier::host] = 0;
+  in_core.sharding.stage = 0;
+  in_core.any_stage = false;
   in_core.group = 1;
   in_core.update = UpdateTime::after;
   if (!options.gpu) in_core.chain = Chain::device_nvme;  // a GPU reaches its drive through its host
@@ -228,6 +230,7 @@ std::vector<std::string> differences(const Plan& first, const Plan& second) {
   note("update", name_of(a.update), name_of(b.update));
   note("blocks updated in the next forward instead", count_of(a.blocks, &BlockPlace::deferred, Deferred::yes),
        count_of(b.blocks, &BlockPlace::deferred, Deferred::yes));
+  note("ZeRO stage", a.sharding.stage, b.sharding.stage);
   note("head", head_of(a), head_of(b));
   for (const Tier tier : tiers_of(a.chain).subspan(1)) {
     const auto note_on = [&](std::string_view what, Tier BlockPlace::* array) {

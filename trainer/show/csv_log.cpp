@@ -18,10 +18,12 @@
 namespace spillway {
 namespace {
 
-// The keys of log.jsonl, without samples, which are no figures.
+// The keys of log.jsonl, without samples, which are no figures, and without those of ranks: tables keep the columns that they
+// began with.
 std::vector<std::string> columns() {
   std::vector<std::string> keys = log_keys();
   std::erase(keys, "sample");
+  std::erase(keys, "network_bytes");
   return keys;
 }
 

@@ -94,6 +94,7 @@ void for_each_field(Record& record, const Visit& visit) {
   visit("overlap_efficiency", record.overlap_efficiency);
   visit("loss_scale", record.loss_scale);
   visit("eval_loss", record.eval_loss);
+  visit("network_bytes", record.network_bytes);
   visit("sample", record.sample);
 }
 

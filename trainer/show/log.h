@@ -29,7 +29,8 @@ struct StepRecord {
   double overlap_efficiency = 0;  // bound_s / step_s
   std::optional<double> loss_scale;
   std::optional<double> eval_loss;
-  std::optional<std::string> sample;  // the model's text after --sample-prompt
+  std::optional<std::int64_t> network_bytes;  // sent by all ranks; nothing with one rank
+  std::optional<std::string> sample;          // the model's text after --sample-prompt
 };
 
 // One line without its newline. Numbers have the fewest digits that read back to the same bits. JSON has no numbers that are not

@@ -54,10 +54,11 @@ TEST(Log, EveryFieldIsThere) {
   StepRecord record = record_of(3);
   record.loss_scale = 65536;
   record.eval_loss = 2.5;
+  record.network_bytes = 1024;
   const auto json = nlohmann::json::parse(to_log_line(record));
-  for (const char* key :
-       {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes", "host_peak_bytes",
-        "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane", "overlap_efficiency", "loss_scale", "eval_loss"}) {
+  for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "step_s", "tokens_per_s", "device_peak_bytes",
+                          "host_peak_bytes", "nvme_read_bytes", "nvme_written_bytes", "bound_s", "binding_lane",
+                          "overlap_efficiency", "loss_scale", "eval_loss", "network_bytes"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_FALSE(nlohmann::json::parse(to_log_line(record_of(3))).contains("eval_loss"));

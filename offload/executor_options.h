@@ -1,0 +1,66 @@
+// What an executor is made of, what it asks for while it runs, and what it tells of a step.
+// Not here: what it does (executor.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/transport.h"
+#include "memory/base/parallel.h"
+#include "memory/plan/plan.h"
+#include "memory/plan/timeline.h"
+#include "models/unit_code.h"
+#include "nvme/store.h"
+#include "offload/committer.h"
+#include "offload/device.h"
+
+namespace spillway {
+
+// What each rank has for itself: runs of one backend never overlap. All must outlive the executor.
+struct RankResources {
+  Device* device = nullptr;  // the executor prepares its backend for the models
+  const ThreadPool* pool = nullptr;
+  Store* store = nullptr;                         // null where the plan uses no NVMe
+  const DurabilityOptions* durability = nullptr;  // null on all ranks: the state does not outlive the process
+};
+
+// Ranks talk on two channels, each from the thread of a lane: collectives, and word that a commit's record is written.
+enum class TeamChannel : std::uint8_t { network, commits };
+
+struct ExecutorOptions {
+  const Plan* plan = nullptr;                 // validated; must outlive the executor, like all pointers below
+  const CompiledModel* model = nullptr;       // of the plan's graph
+  const CompiledModel* evaluation = nullptr;  // with the tiled head; may be null where nothing is evaluated
+  // The evaluation's units compiled for a single row of the same context; may be null where nothing is generated.
+  const CompiledModel* one_row = nullptr;
+  RankResources rank;                      // of rank 0
+  std::vector<RankResources> other_ranks;  // of ranks 1, 2, …, as many as the plan has; all are threads of this process
+  SumBy sum_by = SumBy::direct;
+  // For tests: puts a transport around each of a rank's. Not set: there is none.
+  std::function<std::unique_ptr<Transport>(Transport&, TeamChannel)> around_transport;
+  std::uint64_t seed = 0;  // for stochastic rounding
+  std::size_t ahead = 64;  // most operations of a lane on the device's stream that are not complete
+};
+
+// Fills inputs and targets [n] of a micro-batch. Micro-batches of a step are numbered over all ranks, a rank's one after the
+// other.
+using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+
+struct StepOutcome {
+  std::int64_t step = 0;
+  double loss = 0, grad_norm = 0;
+  std::string stopped;       // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
+  bool state_intact = true;  // of a stopped step: true: nothing was applied; false: some blocks had been updated before
+  double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
+  By<Lane, Bytes> moved;     // bytes moved by this step's operations on each lane of all ranks, however steps overlap
+  By<Tier, Bytes> peak;      // highest byte that a rank has touched on each tier so far
+  Timeline timeline;         // of rank 0
+};
+
+}  // namespace spillway
