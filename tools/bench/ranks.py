@@ -11,9 +11,11 @@ clipping. All take turns; medians of all measured steps are compared, and our pr
 Without torch and transformers in PYTHON (this interpreter by default) DDP is left out.
 """
 
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +33,14 @@ def worker(arguments):
     torch.multiprocessing.spawn(rank_of_ddp, args=(arguments,), nprocs=arguments.ranks)
 
 
+def end_with_parent():
+    """The script kills the parent alone."""
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
 def rank_of_ddp(rank, arguments):
+    end_with_parent()
     import torch
     import torch.distributed
     import transformers
@@ -119,7 +128,7 @@ def rows_of(result):
         yield (result["shape"], name if name != ours else f"{name}, stage {result['stage']}",
                f"{of['tokens_per_s']:.0f} tokens/s", f"{ratio:.2f} {common.verdict(ratio, aim)}" if aim else "",
                f"{aim}" if aim else "", f"{of['predicted_s'] / median_s:.2f}" if "predicted_s" in of else "",
-               f"{of['peak_resident_bytes'] / common.GIB:.1f} GiB")
+               f"{of['peak_resident_bytes'] / common.GIB:.1f} GiB" if name != "DDP" else "")
 
 
 def main():
