@@ -17,17 +17,26 @@ namespace spillway {
 struct Executor::Impl {
   explicit Impl(const ExecutorOptions& given)
       : options(given), plan(*given.plan), graph(given.model->graph), sharding(plan.choices.sharding) {
-    SPILLWAY_CHECK(std::ssize(given.other_ranks) == sharding.ranks - 1, "{} ranks for a plan of {}", given.other_ranks.size() + 1,
-                   sharding.ranks);
-    if (sharding.ranks > 1) team.emplace(sharding.ranks, static_cast<int>(TeamChannel::commits) + 1);
-    for (int rank = 0; rank < sharding.ranks; ++rank) {
-      const RankResources& with = rank == 0 ? given.rank : given.other_ranks[static_cast<std::size_t>(rank - 1)];
-      ranks.push_back(std::make_unique<RankExecutor>(options, with, team ? communicator_of(rank, *with.pool) : nullptr,
-                                                     team ? &transport_of(rank, TeamChannel::commits) : nullptr));
-    }
+    const auto others = std::ssize(given.other_ranks) + std::ssize(given.remote_ranks);
+    SPILLWAY_CHECK(others == sharding.ranks - 1, "{} ranks for a plan of {}", others + 1, sharding.ranks);
+    if (!given.other_ranks.empty()) team.emplace(sharding.ranks, kTeamChannels);
+    add_local(0, given.rank);
+    for (int rank = 1; rank <= std::ssize(given.other_ranks); ++rank)
+      add_local(rank, given.other_ranks[static_cast<std::size_t>(rank - 1)]);
+    ranks.insert(ranks.end(), given.remote_ranks.begin(), given.remote_ranks.end());
   }
+
+  void add_local(int rank, const RankResources& with) {
+    const bool is_only = sharding.ranks == 1;
+    Communicator* const communicator = is_only ? nullptr : communicator_of(rank, *with.pool);
+    Transport* const commits = is_only ? nullptr : &transport_of(rank, TeamChannel::commits);
+    local.push_back(std::make_unique<RankExecutor>(options, with, communicator, commits));
+    ranks.push_back(local.back().get());
+  }
+
   Transport& transport_of(int rank, TeamChannel channel) {
-    Transport& transport = team->of(rank, static_cast<int>(channel));
+    Transport& transport =
+        team ? team->of(rank, static_cast<int>(channel)) : *options.transports.at(static_cast<std::size_t>(channel));
     return options.around_transport ? *transports.emplace_back(options.around_transport(transport, channel)) : transport;
   }
   Communicator* communicator_of(int rank, const ThreadPool& pool) {
@@ -48,7 +57,7 @@ struct Executor::Impl {
   template <typename Visit>
   void on_all(const Visit& visit) {
     std::exception_ptr error, heard;
-    for (const auto& rank : ranks) {
+    for (Rank* const rank : ranks) {
       try {
         visit(*rank);
       } catch (const AbortedError&) {
@@ -66,12 +75,13 @@ struct Executor::Impl {
   void run(const Begin& begin) {
     bool begun = false;
     ++under_way;
-    on_all([&](RankExecutor& rank) { begun |= begin(rank); });
-    if (begun) on_all([](RankExecutor& rank) { rank.wait(); });
+    on_all([&](Rank& rank) { begun |= begin(rank); });
+    if (begun) on_all([](Rank& rank) { rank.wait(); });
     --under_way;
   }
 
-  void check_idle(const char* what) const { ranks.front()->check_idle(what); }
+  RankExecutor& first() const { return *local.front(); }
+  void check_idle(const char* what) const { first().check_idle(what); }
 
   // The tokens of a rank's micro-batches; those of the step are numbered over all ranks.
   FillTokens of_rank(std::size_t rank, int each, const FillTokens& fill) const {
@@ -111,11 +121,12 @@ struct Executor::Impl {
   const Plan& plan;
   const UnitGraph& graph;
   const Sharding sharding;
-  std::optional<ThreadTeam> team;                      // none for an only rank
+  std::optional<ThreadTeam> team;                      // where all ranks are threads of this process
   std::vector<std::unique_ptr<Transport>> transports;  // those of options.around_transport
   std::vector<std::unique_ptr<Communicator>> communicators;
-  std::vector<std::unique_ptr<RankExecutor>> ranks;
-  int under_way = 0;  // runs that were begun and not waited for
+  std::vector<std::unique_ptr<RankExecutor>> local;  // those of this process, rank 0 first
+  std::vector<Rank*> ranks;                          // all
+  int under_way = 0;                                 // runs that were begun and not waited for
 };
 
 Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -128,15 +139,15 @@ void Executor::submit(const StepSettings& settings, const FillTokens& fill) {
     impl.ranks[rank]->fill_step(impl.of_rank(rank, impl.plan.choices.micro_batches, fill));
   }
   ++impl.under_way;
-  impl.on_all([&](RankExecutor& rank) { rank.begin_step(settings); });
+  impl.on_all([&](Rank& rank) { rank.begin_step(settings); });
 }
 
 StepOutcome Executor::wait() {
   Impl& impl = *impl_;
-  for (const auto& rank : impl.ranks) rank->acknowledge();
-  impl.on_all([](RankExecutor& rank) { rank.wait(); });
+  for (Rank* const rank : impl.ranks) rank->acknowledge();
+  impl.on_all([](Rank& rank) { rank.wait(); });
   --impl.under_way;
-  impl.run([](RankExecutor& rank) { return rank.begin_again(); });
+  impl.run([](Rank& rank) { return rank.begin_again(); });
   StepOutcome outcome = impl.ranks.front()->outcome();
   for (std::size_t rank = 1; rank < impl.ranks.size(); ++rank) {
     const StepOutcome other = impl.ranks[rank]->outcome();
@@ -151,16 +162,16 @@ StepOutcome Executor::wait() {
 
 void Executor::flush() {
   impl_->check_idle("flush");
-  impl_->run([](RankExecutor& rank) { return rank.begin_flush(); });
+  impl_->run([](Rank& rank) { return rank.begin_flush(); });
 }
 
 StateHold Executor::hold_state(std::int64_t step) {
   Impl& impl = *impl_;
   impl.check_idle("holding the state");
-  SPILLWAY_CHECK(!impl.ranks.front()->has_waiting_update(), "the state after step {} cannot be held: an update is waiting", step);
+  SPILLWAY_CHECK(!impl.first().has_waiting_update(), "the state after step {} cannot be held: an update is waiting", step);
   SPILLWAY_CHECK(impl.ranks.size() == 1 || impl.options.rank.durability, "the state of {} ranks is held", impl.ranks.size());
-  impl.run([step](RankExecutor& rank) { return rank.begin_commit(step); });
-  return impl.ranks.front()->hold();
+  impl.run([step](Rank& rank) { return rank.begin_commit(step); });
+  return impl.first().hold();
 }
 
 double Executor::evaluate(const FillTokens& fill) {
@@ -170,12 +181,12 @@ double Executor::evaluate(const FillTokens& fill) {
   flush();
   for (std::size_t rank = 0; rank < impl.ranks.size(); ++rank)
     impl.ranks[rank]->fill_forward(std::nullopt, impl.of_rank(rank, 1, fill));
-  impl.run([](RankExecutor& rank) {
+  impl.run([](Rank& rank) {
     rank.begin_forward(std::nullopt);
     return true;
   });
   double sum = 0;
-  for (const auto& of : impl.ranks) sum += of->loss_sum();
+  for (Rank* const of : impl.ranks) sum += of->loss_sum();
   return sum;
 }
 
@@ -186,18 +197,18 @@ std::span<const float> Executor::logits(const LogitsRequest& request, const Fill
                  "no model was compiled for it");
   SPILLWAY_CHECK(impl.plan.logits_buffer >= 0, "the plan has no room for logits");
   flush();
-  for (const auto& rank : impl.ranks) rank->fill_forward(request, fill);  // all ranks, as they gather weights
-  impl.run([&](RankExecutor& rank) {
+  for (Rank* const rank : impl.ranks) rank->fill_forward(request, fill);  // all ranks, as they gather weights
+  impl.run([&](Rank& rank) {
     rank.begin_forward(request);
     return true;
   });
-  return impl.ranks.front()->logits();
+  return impl.first().logits();
 }
 
 void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data) {
   impl_->check_idle("writing state");
   impl_->for_each_part(block, kind, begin, data.size(),
-                       [&](RankExecutor& rank, std::int64_t element, std::size_t place, std::size_t bytes) {
+                       [&](Rank& rank, std::int64_t element, std::size_t place, std::size_t bytes) {
                          rank.write_state(block, kind, element, data.subspan(place, bytes));
                        });
 }
@@ -205,10 +216,10 @@ void Executor::write_state(int block, StateKind kind, std::int64_t begin, std::s
 void Executor::read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) {
   Impl& impl = *impl_;
   impl.check_idle("reading state");
-  SPILLWAY_CHECK(!impl.ranks.front()->has_waiting_update(), "reading state with an update waiting");
+  SPILLWAY_CHECK(!impl.first().has_waiting_update(), "reading state with an update waiting");
   std::size_t read = 0;
   impl.for_each_part(block, kind, begin, data.size(),
-                     [&](RankExecutor& rank, std::int64_t element, std::size_t place, std::size_t bytes) {
+                     [&](Rank& rank, std::int64_t element, std::size_t place, std::size_t bytes) {
                        if (place < read) return;  // a rank before has it, too
                        rank.read_state(block, kind, element, data.subspan(place, bytes));
                        read = place + bytes;

@@ -2,6 +2,7 @@
 // Not here: what it does (executor.h).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,9 @@ struct RankResources {
 
 // Ranks talk on two channels, each from the thread of a lane: collectives, and word that a commit's record is written.
 enum class TeamChannel : std::uint8_t { network, commits };
+inline constexpr int kTeamChannels = 2;
+
+class Rank;
 
 struct ExecutorOptions {
   const Plan* plan = nullptr;                 // validated; must outlive the executor, like all pointers below
@@ -42,6 +46,10 @@ struct ExecutorOptions {
   RankResources rank;                      // of rank 0
   std::vector<RankResources> other_ranks;  // of ranks 1, 2, …, as many as the plan has; all are threads of this process
   SumBy sum_by = SumBy::direct;
+  // Where ranks are processes, in place of other_ranks: those of the others, and what rank 0 talks by on each channel. Not there:
+  // all ranks are threads of this process.
+  std::vector<Rank*> remote_ranks;
+  std::array<Transport*, kTeamChannels> transports{};
   // For tests: puts a transport around each of a rank's. Not set: there is none.
   std::function<std::unique_ptr<Transport>(Transport&, TeamChannel)> around_transport;
   std::uint64_t seed = 0;  // for stochastic rounding

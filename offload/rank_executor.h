@@ -1,5 +1,4 @@
-// One rank of an executor: its memory, its lanes and its part of the state. Runs of several ranks meet in collectives, so each is
-// begun on all ranks before any is waited for (executor.h).
+// A rank of this process: its memory, its lanes and its part of the state.
 // Not here: which rank has an element (executor.h), what crosses ranks (collectives/communicator.h).
 #pragma once
 
@@ -19,6 +18,7 @@
 #include "offload/generations.h"
 #include "offload/lane_runner.h"
 #include "offload/operations.h"
+#include "offload/rank.h"
 #include "offload/state_extents.h"
 #include "offload/state_hold.h"
 #include "offload/step_settings.h"
@@ -27,40 +27,32 @@
 
 namespace spillway {
 
-class RankExecutor {
+class RankExecutor final : public Rank {
  public:
   // `communicator`, and `committers` by which commits agree: null for an only rank. All must outlive this.
   RankExecutor(const ExecutorOptions& options, const RankResources& with, Communicator* communicator, Transport* committers);
-  ~RankExecutor();
+  ~RankExecutor() override;
   RankExecutor(const RankExecutor&) = delete;
   RankExecutor& operator=(const RankExecutor&) = delete;
 
-  // As the executor's, but elements count from the first of this rank's part.
-  void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data);
-  void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data);
+  void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data) override;
+  void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) override;
+  void fill_step(const FillTokens& fill) override;
+  void fill_forward(const std::optional<LogitsRequest>& request, const FillTokens& fill) override;
+  void begin_step(const StepSettings& settings) override;
+  void begin_forward(const std::optional<LogitsRequest>& request) override;
+  bool begin_flush() override;
+  bool begin_commit(std::int64_t step) override;
+  bool begin_again() override;
+  void wait() override { last_ = &runner_->wait_for_oldest(); }
+  StepOutcome outcome() override;
+  double loss_sum() override { return last_->step->loss_sum; }
+  void acknowledge() override;
 
-  // Fill the tokens of the next step, or of a forward over a micro-batch or a row; where that throws, nothing has begun.
-  void fill_step(const FillTokens& fill);
-  void fill_forward(const std::optional<LogitsRequest>& request, const FillTokens& fill);
-  // These begin a run: a step or a forward with the tokens filled, the updates that wait, the commit of
-  // the present state after `step`, and once more the step that was waited for, where its norm disagrees with the factor that it
-  // took. False: there is nothing to do, and nothing has begun.
-  void begin_step(const StepSettings& settings);
-  void begin_forward(const std::optional<LogitsRequest>& request);
-  bool begin_flush();
-  bool begin_commit(std::int64_t step);
-  bool begin_again();
-
-  // Waits for the oldest run. The others are about that run.
-  void wait() { last_ = &runner_->wait_for_oldest(); }
-  StepOutcome outcome();
-  double loss_sum() const { return last_->step->loss_sum; }
+  // Of the forward that was waited for.
   std::span<const float> logits();
 
   StateHold hold();
-  // The caller has come back, so it has made use of the step that it was given before. Evaluation and flush() do not acknowledge:
-  // their results may be written down together with the step.
-  void acknowledge();
   void check_idle(const char* what) const { runner_->check_idle(what); }
   bool has_waiting_update() const { return waiting_step_ != nullptr; }
 

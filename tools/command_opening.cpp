@@ -11,6 +11,7 @@
 #include "trainer/options/command_line.h"
 #include "trainer/options/flag_choices.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/options/launched.h"
 #include "trainer/options/resolve_options.h"
 
 namespace spillway {
@@ -71,7 +72,9 @@ std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc,
   command.add_config_flags(flags);
   describe_format(command, use.formats);
   if (help_was_asked(command, argc, argv)) return std::nullopt;
+  if (use.launch) take_ranks_of(*use.launch, flags);
   ResolvedOptions resolved = resolve_options(flags);
+  if (use.launch) take_launch(*use.launch, resolved.options);
   if (flags.print_config) {
     put(print_config(resolved));
     return std::nullopt;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/host/launch.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/resolve_options.h"
 
@@ -19,6 +20,7 @@ bool help_was_asked(CommandLine& command, int argc, const char* const* argv);
 struct RunFlagUse {
   std::vector<std::string_view> only = {};
   std::vector<std::string_view> formats = {};  // formats of its result, the default first; empty: no result, and no --out
+  std::optional<Launch> launch = {};           // where this process is one of several ranks
   RawFlags* typed = nullptr;                   // keeps the typed flags, for commands that resolve them again with a change
 };
 

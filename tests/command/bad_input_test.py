@@ -50,7 +50,7 @@ class Refusals(RefusalTest):
             ({"device": "tpu"}, "--device"),
             ({"activation_tier": "cloud"}, "--activation-tier"),
             ({"nvme": None, "optimizer_tier": "nvme"}, "--nvme"),
-            ({"ranks": "3", "global_batch_size": "9"}, "--ranks 3"),
+            ({"ranks": "4", "global_batch_size": "9"}, "--global-batch-size"),
             ({"ranks": "2", "zero_group_size": "4"}, "--zero-group-size"),
             ({"keep_last": "-1"}, "--keep-last"),
             ({"learning_rate": "1"}, "--learning-rate"),

@@ -6,8 +6,8 @@ import shutil
 import unittest
 
 import browser
+from browser import KEEP_TEXTS, LANE_HEIGHT, LANE_RIGHT, LANE_TOP, Canvas, Lanes
 from harness import GOLDEN, CommandTest, Golden, arguments, run
-from pictures import KEEP_TEXTS, LANE_HEIGHT, LANE_RIGHT, LANE_TOP, Canvas, Lanes
 
 DATA_OF_A_PAGE = re.compile(r'(<script type="application/json" id="data">)(.*?)(</script>)', re.DOTALL)
 CURVE_LEFT, CURVE_RIGHT = 64, 12

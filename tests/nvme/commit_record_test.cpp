@@ -64,8 +64,8 @@ TEST(CommitRecord, every_flipped_bit_and_every_cut_is_refused) {
   }
   EXPECT_THAT(decode_record(bytes, 78, kEnd).refused, HasSubstr("another store"));
   std::vector<std::byte> newer = bytes;
-  newer[8] = std::byte{3};
-  EXPECT_THAT(decode_record(newer, 77, kEnd).refused, HasSubstr("of version 3; this program knows version 2"));
+  newer[8] = std::byte{4};
+  EXPECT_THAT(decode_record(newer, 77, kEnd).refused, HasSubstr("of version 4; this program knows version 3"));
 }
 
 TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_right) {
@@ -75,6 +75,8 @@ TEST(CommitRecord, fields_that_cannot_be_are_refused_though_the_checksum_is_righ
     return decode_record(encoded(record), 77, kEnd).refused;
   };
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].slot = 2; }), HasSubstr("array 0 (layers.0/v) cannot be"));
+  EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].first_element = -1; }), HasSubstr("cannot be"));
+  EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].elements = r.arrays[0].bytes + 1; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].bytes = 4097; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[0].bytes = Bytes{1} << 62; }), HasSubstr("cannot be"));
   EXPECT_THAT(refused([](CommitRecord& r) { r.arrays[1].begin[1] = kEnd; }), HasSubstr("array 1 (head/weight) cannot be"));
@@ -209,7 +211,7 @@ TEST_F(StoreIdentities, one_of_another_version_says_what_to_do) {
     (void)decode_identity(with_checksum(page), "x/spillway-store.bin");
     FAIL();
   } catch (const IoError& error) {
-    EXPECT_STREQ(error.what(), "x/spillway-store.bin: a store of version 2; this program knows version 3");
+    EXPECT_STREQ(error.what(), "x/spillway-store.bin: a store of version 2; this program knows version 4");
     EXPECT_THAT(error.help(),
                 AllOf(HasSubstr("the program that wrote it"), HasSubstr("remove x/spillway-store.bin and its run's store.json")));
   }

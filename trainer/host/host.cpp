@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -160,6 +161,12 @@ int usable_threads(const ControlGroups& groups) {
   // one core are slower than one thread.
   const double quota = core_quota(groups);
   return quota > 0 ? std::clamp(static_cast<int>(std::lround(std::min(quota, 1e6))), 1, cores) : cores;
+}
+
+bool is_bound_to_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 Bytes available_memory() {

@@ -16,6 +16,8 @@ struct ControlGroups {
 // Number of cores that the process may use: the cores of its affinity, or fewer if its control group has a CPU time quota. At
 // least 1.
 int usable_threads(const ControlGroups& groups = {});
+// True where this process may use some of the host's cores alone, as launchers bind it.
+bool is_bound_to_cores();
 
 // CPU time that the control groups above the process grant it, in cores; 0 if there is no limit.
 double core_quota(const ControlGroups& groups = {});

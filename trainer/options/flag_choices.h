@@ -57,6 +57,7 @@ template <>
 struct Names<CollectivesChoice> {
   static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
                                                      {"threads", CollectivesChoice::threads},
+                                                     {"tcp", CollectivesChoice::tcp},
                                                      {"parameter-server", CollectivesChoice::parameter_server}};
 };
 template <>

@@ -338,8 +338,9 @@ void add_ranks(std::vector<Flag>& table) {
   const FlagRows add(table, "Ranks");
   add(
       "ranks", "N", F::integer,
-      "data-parallel ranks on this host, threads of this process that share its cores, its memory and its drives; this version "
-      "trains with several on the CPU, and plans them for GPUs",
+      "data-parallel ranks on this host, threads of this process that share its cores, its memory and its drives; torchrun, "
+      "mpirun "
+      "and Slurm start processes instead, and say how many; several are trained on the CPU, and planned for GPUs",
       SET { o.parallel.ranks = v.integer(1, 1 << 20); }, GET { return o.parallel.ranks; });
   add(
       "zero-stage", "auto|0..3", F::text,
@@ -352,7 +353,8 @@ void add_ranks(std::vector<Flag>& table) {
       SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
   add(
       "collectives", names_of<CollectivesChoice>("|"), F::text,
-      "how ranks talk: as threads of this process; parameter-server: rank 0 adds up all gradients and sends the sums back, with "
+      "how ranks talk: as threads of this process, or over TCP where a launcher started them; parameter-server: rank 0 adds up "
+      "all gradients and sends the sums back, with "
       "the "
       "same result and more to do for it",
       SET { set_choice(o.parallel.collectives, v); }, GET { return choice_json(o.parallel.collectives); });
@@ -361,6 +363,12 @@ void add_ranks(std::vector<Flag>& table) {
       "how gradients are added over ranks: along one tree, whatever is sharded; or round a ring, as the textbooks have it, with "
       "bits of its own",
       SET { set_choice(o.parallel.reduce_algorithm, v); }, GET { return choice_json(o.parallel.reduce_algorithm); });
+  add(
+      "rendezvous-timeout", "S", F::integer, "seconds that ranks which a launcher started wait for each other",
+      SET { o.parallel.rendezvous_timeout = v.integer(1, 1 << 20); }, GET { return o.parallel.rendezvous_timeout; });
+  add(
+      "rendezvous-port", "N", F::integer, "on which rank 0 of a launcher's listens (default: MASTER_PORT + 1, or 29501)",
+      SET { o.parallel.rendezvous_port = v.integer(1, 65535); }, GET { return positive_json(o.parallel.rendezvous_port); });
   add(
       "sum-groups", "G", F::integer, "groups of micro-batches over which gradients are summed along a tree; this version: 1",
       SET { o.parallel.sum_groups = v.integer(1, 1 << 20); }, GET { return o.parallel.sum_groups; });

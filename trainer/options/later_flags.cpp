@@ -18,8 +18,7 @@ constexpr LaterFlags kTable[] = {
      "out."},
     {"template-date", "this version gives chat templates no date",
      "Conversations are written without one, so that the same data are the same tokens tomorrow: leave it out."},
-    {"reduce-dtype rendezvous-timeout rendezvous-port",
-     "this version's ranks are threads of one process, which add in fp32 along one tree",
+    {"reduce-dtype", "this version's ranks are threads of one process, which add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
     {"deepspeed-config", "this version does not read DeepSpeed's JSON",
      "Say it with flags, or with their names as keys in --config FILE: --micro-batch-size, --global-batch-size, --lr, "

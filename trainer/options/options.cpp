@@ -14,12 +14,15 @@ int threads_of(const RunOptions& options) {
 }
 
 int threads_of_rank(const RunOptions& options) {
-  return std::max(1, threads_of(options) / static_cast<int>(options.parallel.ranks));
+  const ParallelOptions& parallel = options.parallel;
+  // A launcher that binds its processes to cores has dealt them out.
+  if (parallel.launch && parallel.threads == 0 && is_bound_to_cores()) return usable_threads();
+  return std::max(1, threads_of(options) / static_cast<int>(parallel.ranks_here()));
 }
 
 int threads_of_run(const RunOptions& options) {
   constexpr int kOfLanes = 8;  // of each rank, and for the threads that plan, copy checkpoints and read ahead
-  return (2 * threads_of_rank(options) + kOfLanes) * static_cast<int>(options.parallel.ranks);
+  return (2 * threads_of_rank(options) + kOfLanes) * static_cast<int>(options.parallel.launch ? 1 : options.parallel.ranks);
 }
 
 std::int64_t seq_length_for(const RunOptions& options, std::int64_t max_positions) {

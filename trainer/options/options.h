@@ -10,6 +10,7 @@
 
 #include "memory/base/types.h"
 #include "memory/plan/choice_names.h"
+#include "trainer/host/launch.h"
 
 namespace spillway {
 
@@ -21,7 +22,7 @@ enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class CollectivesChoice : std::uint8_t { automatic, threads, parameter_server };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, tcp, parameter_server };
 enum class ReduceAlgorithm : std::uint8_t { direct, ring };
 enum class OutputFormat : std::uint8_t { table, json, html };
 
@@ -118,8 +119,12 @@ struct ParallelOptions {
   std::int64_t zero_group_size = 0;  // 0: all ranks
   CollectivesChoice collectives = CollectivesChoice::automatic;
   ReduceAlgorithm reduce_algorithm = ReduceAlgorithm::direct;
-  std::int64_t sum_groups = 1;  // groups of micro-batches; gradients are summed over the groups along a tree
-  std::int64_t threads = 0;     // of all ranks; 0: as many as affinity and the control group's quota allow
+  std::int64_t sum_groups = 1;            // groups of micro-batches; gradients are summed over the groups along a tree
+  std::optional<Launch> launch;           // where a launcher started the ranks, as processes; no flag
+  std::int64_t rendezvous_timeout = 300;  // seconds that ranks wait for each other
+  std::int64_t rendezvous_port = 0;       // 0: as the launcher has it
+  std::int64_t ranks_here() const { return launch ? launch->local_ranks : ranks; }  // on this host
+  std::int64_t threads = 0;  // of all ranks; 0: as many as affinity and the control group's quota allow
 };
 
 struct CheckpointOptions {

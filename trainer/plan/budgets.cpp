@@ -35,7 +35,7 @@ Budgets gpu_budgets(Budgets budgets, const RunOptions& options) {
 
 // Ranks of one host share its memory and its directories; --device-memory is for each rank.
 Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const MachineProfile& machine) {
-  const std::int64_t ranks = options.parallel.ranks;
+  const std::int64_t ranks = options.parallel.ranks_here();
   for (const Tier tier : kAll<Tier>) {
     const bool is_each_ones = tier == Tier::device && (options.memory.budget[tier] || has_own_devices(machine, options));
     if (!is_each_ones) budgets[tier] /= ranks;
@@ -47,7 +47,7 @@ Budgets budgets_of_rank(Budgets budgets, const RunOptions& options, const Machin
 void take_memory_of(const MachineProfile& machine, const RunOptions& options, Where where, Bytes& budget) {
   const Bytes there = machine.tier_bytes[Tier::device];
   if (options.memory.budget[Tier::device] || there == 0 || has_own_memory(options) || has_devices(machine)) return;
-  const Bytes share = there / options.parallel.ranks;
+  const Bytes share = there / options.parallel.ranks_here();
   budget = where == Where::here ? std::min(budget, share) : share;
 }
 
@@ -56,7 +56,7 @@ void take_memory_of(const MachineProfile& machine, const RunOptions& options, Wh
 Budgets apart_budgets(Budgets budgets, const RunOptions& options) {
   const By<Tier, std::optional<Bytes>>& given = options.memory.budget;
   const Bytes there = budgets[Tier::device], half = there / 2;
-  const Bytes of_devices = given[Tier::device] ? *given[Tier::device] * options.parallel.ranks : there - half;
+  const Bytes of_devices = given[Tier::device] ? *given[Tier::device] * options.parallel.ranks_here() : there - half;
   budgets[Tier::device] = std::max<Bytes>(0, there - given[Tier::host].value_or(half));
   budgets[Tier::host] = std::max<Bytes>(0, there - of_devices);
   for (const Tier tier : kAll<Tier>) {

@@ -104,7 +104,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   PlannedRun run;
   run.measured = measured;
   refuse_other_devices(run.measured, options, where);
-  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks));
+  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks_here()));
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   if ((has_devices(run.measured) || has_own_memory(options)) && run.request.budgets[Tier::host] <= 0) {

@@ -49,7 +49,7 @@ CpuTraits traits_for(const RunOptions& options, Where where, int threads) {
   const CpuTraits here = traits_of_this_cpu(threads);
   const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
   if (!machine) return here;
-  const int of_rank = std::max(1, machine->threads / static_cast<int>(options.parallel.ranks));
+  const int of_rank = std::max(1, machine->threads / static_cast<int>(options.parallel.ranks_here()));
   const bool covers =
       of_rank >= here.threads && (machine->instructions == Instructions::unknown || machine->instructions == here.instructions);
   return where == Where::here && !covers ? here : CpuTraits{of_rank, machine->instructions};
@@ -100,8 +100,9 @@ const PreparedModel::OfRank& PreparedModel::rank_with(int rank) const {
   if (ranks_.size() <= at) ranks_.resize(at + 1);
   OfRank& of = ranks_[at];
   if (of.device) return of;
-  const auto sharers = static_cast<int>(options_.parallel.ranks);
-  if (sharers > 1) of.own = std::make_unique<ThreadPool>(threads_of_rank(options_), PoolPriority::normal, sharers);
+  const int sharers = options_.parallel.launch ? 1 : static_cast<int>(options_.parallel.ranks);
+  if (options_.parallel.ranks > 1)
+    of.own = std::make_unique<ThreadPool>(threads_of_rank(options_), PoolPriority::normal, sharers);
   of.pool = of.own ? of.own.get() : &pool_;
   of.device = open_device(options_, *of.pool);
   return of;

@@ -5,15 +5,9 @@
 
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/state_io.h"
-#include "trainer/machine/nvme_directories.h"
 
 namespace spillway {
 namespace {
-
-SumBy sum_by(const ParallelOptions& parallel) {
-  if (parallel.collectives == CollectivesChoice::parameter_server) return SumBy::server;
-  return parallel.reduce_algorithm == ReduceAlgorithm::ring ? SumBy::ring : SumBy::direct;
-}
 
 bool rests_on_device(const Plan& plan) {
   if (has_host(plan.choices.chain)) return false;
@@ -25,81 +19,72 @@ bool rests_on_device(const Plan& plan) {
 }  // namespace
 
 StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data,
-                   const LogSink& log, std::optional<DurableSteps> durable)
+                   const LogSink& log, std::optional<DurableSteps> durable, const TeamOfRun& team)
     : options_(options),
       model_(model),
       plan_(plan),
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
-      durable_(std::move(durable)) {
-  const int ranks = plan_.choices.sharding.ranks;
-  for (int rank = 0; rank < ranks && (durable_ || plan_.peak[Tier::nvme] > 0); ++rank) open_store_of(rank, log);
+      durable_(std::move(durable)),
+      team_(team.team) {
+  const int here = team_ ? 1 : plan_.choices.sharding.ranks;
+  for (int rank = 0; rank < here; ++rank) {
+    std::vector<std::uint64_t> orphans = orphans_of(rank, log);
+    stores_.push_back(
+        std::make_unique<RankStore>(options_, plan_, model_.of(plan_).graph, rank, durable_, std::move(orphans), log));
+  }
+  if (team_) begin_others(team, log);
   executor_.emplace(executor_options());
 }
 
-void StepLoop::open_store_of(int rank, const LogSink& log) {
-  const int ranks = plan_.choices.sharding.ranks;
-  const std::vector<NvmeDirectory> directories = directories_of_rank(options_.memory.nvme, rank, ranks);
-  RankStore& of = *stores_.emplace_back(std::make_unique<RankStore>());
-  if (ranks > 1) of.own_directories = paths_of(directories);
-  std::optional<DurableLayout> layout;
-  if (durable_) layout = durable_layout(plan_, model_.of(plan_).graph, rank);
-  of.store = open_store(directories, layout ? layout->store_bytes : plan_.peak[Tier::nvme], [&](StoreOptions& store) {
-    store.log = log;
-    if (layout) {
-      store.identity = StoreIdentity{.store_id = durable_->store_id,
-                                     .rank = rank,
-                                     .ranks = ranks,
-                                     .records_begin = layout->records_begin,
-                                     .place_bytes = layout->place_bytes,
-                                     .run_directory = durable_->run_directory,
-                                     .yields = durable_->yields};
-    }
-    if (durable_ && !durable_->from.empty()) {
-      store.content = StoreContent::existing;
-      return;
-    }
-    store.orphans = make_way_in(paths_of(directories), log);
-    make_directories(of.own_directories);
-  });
-  if (!durable_) return;
-  of.durability = DurabilityOptions{.identity = identify_store(paths_of(directories)),
-                                    .layout = *std::move(layout),
-                                    .interval = durable_->interval,
-                                    .from = {}};
-  if (durable_->from.empty()) return;
-  of.durability->from = durable_->from[static_cast<std::size_t>(rank)];
-  of.store->keep();
+// What may be removed in a rank's directories, once whoever else has state there has made way; nothing where the rank goes on.
+std::vector<std::uint64_t> StepLoop::orphans_of(int rank, const LogSink& log) const {
+  const bool uses_nvme = durable_ || plan_.peak[Tier::nvme] > 0;
+  if (!uses_nvme || (durable_ && durable_->from_step)) return {};
+  return make_way_for_rank(options_, rank, plan_.choices.sharding.ranks, log);
 }
 
-StepLoop::RankStore::~RankStore() {
-  store.reset();
-  remove_empty_directories(own_directories);
+// All begin at the same time; then each has said that it has.
+void StepLoop::begin_others(const TeamOfRun& team, const LogSink& log) {
+  for (int rank = 1; rank < team_->ranks(); ++rank) {
+    const BeginOrder order{.plan = team.plan, .durable = durable_, .orphans = orphans_of(rank, log)};
+    send_question(team_->control(rank), message_of(order));
+  }
+  for (int rank = 1; rank < team_->ranks(); ++rank) {
+    receive_answer(team_->control(rank));
+    remotes_.push_back(
+        std::make_unique<RemoteRank>(team_->control(rank), plan_.choices.micro_batches, model_.of(plan_).graph.rows));
+  }
 }
 
-RankResources StepLoop::rank_with(int rank) const {
-  RankResources with{.device = &model_.device(rank), .pool = &model_.pool_of(rank)};
-  if (stores_.empty()) return with;
-  const RankStore& of = *stores_[static_cast<std::size_t>(rank)];
-  with.store = of.store.get();
-  with.durability = of.durability ? &*of.durability : nullptr;
-  return with;
+void StepLoop::tell_others(TeamQuestion question) {
+  Message message;
+  message.put(question);
+  for (int rank = 1; team_ && rank < team_->ranks(); ++rank) ask(team_->control(rank), message);
 }
 
 ExecutorOptions StepLoop::executor_options() const {
+  const auto rank_with = [this](int rank) {
+    const RankStore& of = *stores_[static_cast<std::size_t>(rank)];
+    return RankResources{
+        .device = &model_.device(rank), .pool = &model_.pool_of(rank), .store = of.store(), .durability = of.durability()};
+  };
   ExecutorOptions options{.plan = &plan_,
                           .model = &model_.of(plan_),
                           .evaluation = &model_.tiled(),
                           .rank = rank_with(0),
                           .sum_by = sum_by(options_.parallel),
                           .seed = options_.model.seed};
-  for (int rank = 1; rank < plan_.choices.sharding.ranks; ++rank) options.other_ranks.push_back(rank_with(rank));
+  for (int rank = 1; rank < std::ssize(stores_); ++rank) options.other_ranks.push_back(rank_with(rank));
+  for (const auto& remote : remotes_) options.remote_ranks.push_back(remote.get());
+  for (int channel = 0; team_ && channel < kTeamChannels; ++channel)
+    options.transports[static_cast<std::size_t>(channel)] = &team_->transports().of(channel);
   return options;
 }
 
 void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   const UnitGraph& graph = model_.of(plan_).graph;
-  if (durable_ && !durable_->from.empty()) return;
+  if (durable_ && durable_->from_step) return;
   if (checkpoint) {
     load_checkpoint(*checkpoint, *executor_, plan_, graph);
   } else {
@@ -107,7 +92,8 @@ void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
   }
   if (!durable_) return;
   executor_->hold_state(checkpoint ? checkpoint->step : 0);
-  for (const auto& of : stores_) of->store->keep();
+  for (const auto& of : stores_) of->store()->keep();
+  tell_others(TeamQuestion::keep_store);
 }
 
 std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {
@@ -123,13 +109,16 @@ std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directo
   }
   return std::make_unique<CheckpointCopy>(directory, step, std::move(hold), CopyPace::nobody_waits,
                                           [this](const StateHold&, const std::string& file, const auto& between) {
-                                            return copy_durable_state(*stores_.front()->store,
-                                                                      stores_.front()->durability->identity, file, between);
+                                            return copy_durable_state(*stores_.front()->store(),
+                                                                      stores_.front()->durability()->identity, file, between);
                                           });
 }
 
-void StepLoop::give_up_store() noexcept {
-  for (const auto& of : stores_) of->store->discard();
+void StepLoop::give_up_store() {
+  for (const auto& of : stores_) {
+    if (of->store() != nullptr) of->store()->discard();
+  }
+  tell_others(TeamQuestion::discard_store);
 }
 
 // A step whose update may be taken back must end before the next one begins.

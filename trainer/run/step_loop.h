@@ -10,28 +10,29 @@
 
 #include "nvme/store.h"
 #include "offload/executor.h"
+#include "offload/remote_rank.h"
 #include "trainer/data/data.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_copy.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/plan/prepared_model.h"
+#include "trainer/run/process_team.h"
+#include "trainer/run/rank_store.h"
+#include "trainer/run/team_messages.h"
 
 namespace spillway {
 
-// A store that outlives the process, one for each rank, for a run whose steps are durable.
-struct DurableSteps {
-  std::uint64_t store_id = 0;
-  std::string run_directory;
-  bool yields = false;  // another run may take over the store: see StoreIdentity
-  std::int64_t interval = 1;
-  std::vector<CommitRecord> from;  // [ranks] if the stores hold the state from which the run goes on in place; else empty
+// Where ranks are processes: the others, and the plan.json that they run.
+struct TeamOfRun {
+  ProcessTeam* team = nullptr;  // null: all ranks are threads of this process
+  std::string plan = {};
 };
 
 class StepLoop {
  public:
   // Keeps references to all arguments, which must outlive the loop. Reserves all memory of the plan.
   StepLoop(const RunOptions& options, const PreparedModel& model, const Plan& plan, BatchSampler& data, const LogSink& log,
-           std::optional<DurableSteps> durable = std::nullopt);
+           std::optional<DurableSteps> durable = std::nullopt, const TeamOfRun& team = {});
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
 
@@ -44,7 +45,7 @@ class StepLoop {
   // The copy must end before the loop.
   std::unique_ptr<CheckpointCopy> begin_copy(const RunDirectory& directory, std::int64_t step);
   // Removes the store's files; nobody will go on with their contents.
-  void give_up_store() noexcept;
+  void give_up_store();
 
   // Returns true if a step may be submitted before the one before it has ended.
   bool steps_overlap() const noexcept;
@@ -61,18 +62,14 @@ class StepLoop {
   BatchSampler& data_;
   LrSchedule schedule_;
   const std::optional<DurableSteps> durable_;
-  // A store for each rank, where the plan uses NVMe; their directories, if each has its own, go with them.
-  struct RankStore {
-    std::vector<std::string> own_directories;  // empty for an only rank, whose directories are the user's
-    std::unique_ptr<Store> store;
-    std::optional<DurabilityOptions> durability;
-    ~RankStore();
-  };
-  void open_store_of(int rank, const LogSink& log);
-  RankResources rank_with(int rank) const;
+  std::vector<std::uint64_t> orphans_of(int rank, const LogSink& log) const;
+  void begin_others(const TeamOfRun& team, const LogSink& log);
+  void tell_others(TeamQuestion question);
   ExecutorOptions executor_options() const;
 
-  std::vector<std::unique_ptr<RankStore>> stores_;
+  ProcessTeam* const team_;
+  std::vector<std::unique_ptr<RankStore>> stores_;    // of the ranks of this process
+  std::vector<std::unique_ptr<RemoteRank>> remotes_;  // the others
   std::optional<Executor> executor_;
 };
 

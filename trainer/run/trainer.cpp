@@ -28,7 +28,9 @@
 #include "trainer/plan/network_figures.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/prepared_run.h"
+#include "trainer/run/follower.h"
 #include "trainer/run/missing_weights.h"
+#include "trainer/run/process_team.h"
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/step_loop.h"
 #include "trainer/run/step_watchers.h"
@@ -42,8 +44,10 @@ namespace {
 
 class TrainingRun {
  public:
-  explicit TrainingRun(const ResolvedOptions& resolved)
+  // `team`: where ranks are processes, of which this is rank 0; else null.
+  TrainingRun(const ResolvedOptions& resolved, ProcessTeam* team)
       : options_(resolved.options),
+        team_(team),
         stored_(stored_state(options_)),
         model_(options_),
         planned_(planned(options_, model_)),
@@ -215,7 +219,8 @@ class TrainingRun {
       discard_store(*stored_);
     }
     if (start_.kind == StartKind::anew && !options_.model.kept_config.empty()) require_weights();
-    loop_.emplace(options_, model_, plan_, data_, say_, durable_steps());
+    loop_.emplace(options_, model_, plan_, data_, say_, durable_steps(),
+                  TeamOfRun{.team = team_, .plan = team_ ? plan_json(planned_, model_, options_) : std::string()});
     loop_->begin(loaded);
     if (store_id_ != 0)
       write_store_link(
@@ -249,13 +254,11 @@ class TrainingRun {
     if (durability() == nullptr) return std::nullopt;
     const bool in_place = start_.kind == StartKind::in_place;
     store_id_ = in_place ? stored_->link.store_id : new_store_id();
-    std::vector<CommitRecord> from;
-    for (const StoredRank& of : in_place ? stored_->ranks : std::vector<StoredRank>()) from.push_back(of.record);
     return DurableSteps{.store_id = store_id_,
                         .run_directory = std::filesystem::absolute(directory_->path()).lexically_normal().string(),
                         .yields = options_.memory.durability != Durability::step,
                         .interval = durability()->interval,
-                        .from = std::move(from)};
+                        .from_step = in_place ? std::optional(stored_->step()) : std::nullopt};
   }
 
   static std::uint64_t new_store_id() {
@@ -356,6 +359,7 @@ class TrainingRun {
   }
 
   const RunOptions& options_;
+  ProcessTeam* const team_;
   InterruptHandler interrupt_;                // comes before the machine is measured or a byte is written
   const std::optional<DurableState> stored_;  // contents of the store of the run in --load
   PreparedModel model_;
@@ -383,7 +387,10 @@ int train(const ResolvedOptions& resolved) {
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
   require_threads(threads_of_run(resolved.options));
-  return TrainingRun(resolved).run();
+  if (!resolved.options.parallel.launch) return TrainingRun(resolved, nullptr).run();
+  ProcessTeam team(resolved.options);
+  if (team.rank() > 0) return follow(resolved.options, team);
+  return team.lead([&] { return TrainingRun(resolved, &team).run(); });
 }
 
 }  // namespace spillway

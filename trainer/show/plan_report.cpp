@@ -54,10 +54,10 @@ std::string update_words(const Choices& choices) {
                      deferred > 0 ? fmt::format(", of {} in the next forward", counted(deferred, "block")) : "");
 }
 
-// "4 ranks, ZeRO stage 3 in groups of 2"
+// "ZeRO stage 3 in groups of 2"
 std::string stage_of(const Sharding& sharding) {
   const std::string groups = sharding.group < sharding.ranks ? fmt::format(" in groups of {}", sharding.group) : "";
-  return fmt::format("{} ranks, ZeRO stage {}{}", sharding.ranks, sharding.stage, groups);
+  return fmt::format("ZeRO stage {}{}", sharding.stage, groups);
 }
 
 }  // namespace
@@ -72,7 +72,8 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.blocks, &BlockPlace::weight),
                       where(choices.blocks, &BlockPlace::optimizer), activations(choices));
   if (choices.sharding.ranks > 1)
-    text += fmt::format("{}; {}\n", stage_of(choices.sharding), network_in_words(network_figures(plan, graph)));
+    text += fmt::format("{} ranks, {}; {}\n", choices.sharding.ranks, stage_of(choices.sharding),
+                        network_in_words(network_figures(plan, graph)));
   for (const Tier tier : tiers_of(choices.chain)) {
     const Bytes peak = plan.peak[tier], budget = run.request.budgets[tier];
     if (peak > 0) text += fmt::format("{}: {} of {}\n", name_of(tier), rounded_size(peak), rounded_size(budget));
@@ -96,8 +97,8 @@ std::string ranks_of(const Sharding& sharding, const PlanFigures& figures) {
   for (const LaneFigures& lane : figures.lanes) {
     if (lane.lane == Lane::network) moved = lane.work;
   }
-  return fmt::format("{}; tiers and lanes are those of one rank, which gathers and reduces {} a step", stage_of(sharding),
-                     rounded_size(std::llround(moved)));
+  return fmt::format("{}, {}; tiers and lanes are those of one rank, which gathers and reduces {} a step", sharding.ranks,
+                     stage_of(sharding), rounded_size(std::llround(moved)));
 }
 
 std::string as_others_store_it(const PeerFigures& peer, const Sharding& sharding) {

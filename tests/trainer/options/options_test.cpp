@@ -249,7 +249,7 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({"--device", "cpu", flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
   }
-  for (const char* backend : {"threads", "tcp", "mpi", "nccl", "parameter-server"}) {
+  for (const char* backend : {"tcp", "mpi", "nccl"}) {
     const std::string refusal = std::string("--collectives: found \"") + backend + "\", allowed: auto";
     EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
   }

@@ -1,0 +1,227 @@
+"""Ranks that are processes, as launchers start them: torchrun's, Open MPI's, MPICH's and Slurm's variables, bytes over
+TCP, the bits of ranks that are threads; and one that is killed or otherwise minded ends all."""
+import os
+import random
+import signal
+import socket
+import time
+import unittest
+
+from durable_runs import STEPS, DurableTest
+from harness import (
+    CommandTest,
+    Golden,
+    Run,
+    arguments,
+    begin,
+    finish,
+    has_ended,
+    read_safetensors,
+    run,
+    send_signal,
+    wait_for_steps,
+)
+
+LAUNCHERS = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                 "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+}
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def variables(rank, ranks, port, launcher="torchrun"):
+    names = LAUNCHERS[launcher]
+    values = dict(zip(names, (str(rank), str(ranks), str(rank), str(ranks))))
+    return {**values, "MASTER_PORT": str(port - 1)}
+
+
+def launch(flags_of, ranks, launcher="torchrun"):
+    """Begins the ranks, rank 0 last: who comes early waits. flags_of: flags, or a function of the rank."""
+    port = free_port()
+    started = {}
+    for rank in reversed(range(ranks)):
+        flags = flags_of(rank) if callable(flags_of) else flags_of
+        started[rank] = begin("train", *arguments(flags), environment=variables(rank, ranks, port, launcher))
+    return [started[rank] for rank in range(ranks)]
+
+
+def finish_all(processes, timeout=120):
+    return [finish(process, timeout) for process in processes]
+
+
+class LaunchedTest(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.golden = Golden("qwen2", cls.directory)
+        cls.nvme = cls.fresh_directory("nvme")
+
+    def flags(self, **changes):
+        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 5,
+                                    **changes})
+
+    def launched(self, ranks, launcher="torchrun", **changes):
+        flags = {"save": self.fresh(), **self.flags(**changes)}
+        outcomes = finish_all(launch(flags, ranks, launcher))
+        for outcome in outcomes:
+            self.assertEqual(outcome.code, 0, str(outcome))
+        for outcome in outcomes[1:]:
+            self.assertEqual((outcome.out, outcome.err), ("", ""), "only rank 0 prints")
+        return Run(flags["save"], outcomes[0])
+
+    def check_same(self, ours, theirs):
+        self.assertEqual(ours.curve(), theirs.curve())
+        self.assertEqual(read_safetensors(ours.state_file()), read_safetensors(theirs.state_file()))
+
+
+class Launched(LaunchedTest):
+    def test_the_bits_of_threads(self):
+        for ranks, stage, group, tier in ((2, 0, None, "device"), (2, 3, None, "nvme"), (4, 1, 2, "device"),
+                                          (4, 3, 2, "nvme"), (4, 2, None, "nvme")):
+            with self.subTest(ranks=ranks, stage=stage, group=group, tier=tier):
+                flags = {"zero_stage": stage, "zero_group_size": group, "parameter_tier": tier, "optimizer_tier": tier,
+                         "nvme": self.nvme}
+                threads = self.train(self.flags(ranks=ranks, **flags))
+                ours = self.launched(ranks, **flags)
+                self.check_same(ours, threads)
+                self.assertEqual([record["network_bytes"] for record in ours.log],
+                                 [record["network_bytes"] for record in threads.log])
+                self.assertIn("as the closed form has it", ours.outcome.out)
+                self.assertEqual(os.listdir(self.nvme), [])
+
+    def test_every_launcher(self):
+        threads = self.train(self.flags(ranks=2))
+        for launcher in LAUNCHERS:
+            with self.subTest(launcher=launcher):
+                self.check_same(self.launched(2, launcher), threads)
+
+    def test_sums_of_the_textbooks(self):
+        for changes in ({"collectives": "parameter-server"}, {"reduce_algorithm": "ring"}):
+            self.check_same(self.launched(4, **changes), self.train(self.flags(ranks=4, **changes)))
+
+    def test_goes_on_with_threads_and_back(self):
+        first = self.launched(4, zero_stage=3, train_iters=2)
+        self.train({"load": first.path, "save": first.path, "train_iters": 3})
+        for outcome in finish_all(launch({"load": first.path, "save": first.path, "train_iters": 5}, 4)):
+            self.assertEqual(outcome.code, 0, str(outcome))
+        self.check_same(Run(first.path), self.train(self.flags(ranks=4)))
+
+    def test_evaluates_and_samples(self):
+        flags = {"eval_data": self.golden.data, "eval_interval": 2, "tokenizer": "bytes", "sample_interval": 2,
+                 "sample_prompt": "a", "sample_tokens": 3, "zero_stage": 3}
+        ours, threads = self.launched(2, **flags), self.train(self.flags(ranks=2, **flags))
+        for key in ("eval_loss", "sample"):
+            self.assertEqual([record.get(key) for record in ours.log], [record.get(key) for record in threads.log])
+
+    def test_one_process_needs_no_others(self):
+        outcome = run("train", *arguments(self.flags(train_iters=1)), environment=variables(0, 1, free_port()))
+        self.assertEqual(outcome.code, 0, str(outcome))
+
+
+class LaunchedEnds(LaunchedTest):
+    """All end within seconds, and rank 0 says which rank and why."""
+
+    def begun(self, ranks=2, **changes):
+        flags = {"save": self.fresh(), **self.flags(train_iters=100000, **changes)}
+        processes = launch(flags, ranks)
+        wait_for_steps(flags["save"], 3, processes[0])
+        self.assertFalse(any(map(has_ended, processes)))
+        return flags, processes
+
+    def test_a_rank_that_is_killed(self):
+        for ranks, killed in ((2, 1), (4, 2)):
+            flags, processes = self.begun(ranks, zero_stage=3)
+            send_signal(processes[killed], signal.SIGKILL)
+            began = time.monotonic()
+            outcomes = finish_all(processes)
+            self.assertLess(time.monotonic() - began, 10)
+            self.check_refusal(outcomes[0], 4, f"rank {killed} (127.0.0.1)")
+            for rank in range(1, ranks):
+                if rank != killed:
+                    self.assertEqual((outcomes[rank].code, outcomes[rank].err), (4, ""), str(outcomes[rank]))
+
+    def test_rank_0_is_killed(self):
+        _, processes = self.begun()
+        send_signal(processes[0], signal.SIGKILL)
+        outcomes = finish_all(processes)
+        self.check_refusal(outcomes[1], 4, "rank 0 (127.0.0.1)")
+
+    def test_interrupted(self):
+        """A launcher sends its signals to all: rank 0 decides."""
+        flags, processes = self.begun()
+        for process in processes:
+            send_signal(process, signal.SIGINT)
+        for outcome in finish_all(processes):
+            self.assertEqual(outcome.code, 130, str(outcome))
+        stopped = Run(flags["save"])
+        self.assertEqual(stopped.steps()[-1], stopped.log[-1]["step"])
+
+
+class LaunchedDurably(DurableTest):
+    def test_a_random_rank_is_killed(self):
+        chance = random.Random(11)
+        for kill in range(6):
+            ranks = 3
+            (nvme,) = self.nvme()
+            # A rank that is killed before it has met the others is waited for.
+            flags = self.flags(save=self.fresh(), nvme=nvme, zero_stage=(0, 2, 3)[kill % 3], parameter_tier="nvme",
+                               optimizer_tier="nvme", rendezvous_timeout=5)
+            words = flags
+            for attempt in range(8):
+                processes = launch(words, ranks)
+                if attempt < 3:
+                    wait_for_steps(flags["save"], chance.randrange(1, STEPS), processes[0])
+                    send_signal(processes[chance.randrange(ranks)], signal.SIGKILL)
+                outcomes = finish_all(processes)
+                if outcomes[0].code == 0:
+                    break
+                if (flags["save"] / "run.json").exists():
+                    words = {"load": flags["save"], "save": flags["save"]}
+            self.assertEqual(outcomes[0].code, 0, str(outcomes[0]))
+            on, whole = Run(flags["save"]), self.whole(ranks=ranks)
+            self.assertEqual(on.curve(), whole.curve())
+            self.assertEqual(read_safetensors(on.state_file()), read_safetensors(whole.state_file()))
+            self.assertEqual(os.listdir(nvme), [])
+
+
+class LaunchedRefused(LaunchedTest):
+    def refused(self, flags_of, ranks, fragment):
+        for outcome in finish_all(launch(flags_of, ranks)):
+            self.check_refusal(outcome, 2, fragment)
+
+    def test_ranks_that_disagree(self):
+        self.refused(lambda rank: self.flags(lr=1e-3 * (1 + rank)), 2, "--lr: rank 1 has 0.002, and rank 0 has 0.001")
+
+    def test_a_rank_that_never_comes(self):
+        outcome = run("train", *arguments(self.flags(rendezvous_timeout=1)), environment=variables(0, 2, free_port()))
+        self.check_refusal(outcome, 2, "rank 1 did not come within 1 s")
+        outcome = run("train", *arguments(self.flags(rendezvous_timeout=1)), environment=variables(1, 2, free_port()))
+        self.check_refusal(outcome, 4, "cannot be reached")
+
+    def test_a_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("0.0.0.0", 0))
+            taken.listen()
+            outcome = run("train", *arguments(self.flags()), environment=variables(0, 2, taken.getsockname()[1]))
+        self.check_refusal(outcome, 2, "cannot be listened on")
+
+    def test_what_cannot_be(self):
+        for environment, fragment in (({"RANK": "2", "WORLD_SIZE": "2"}, "RANK"),
+                                      ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK"),
+                                      ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}, "MASTER_ADDR")):
+            self.check_refusal(run("train", *arguments(self.flags()), environment=environment), 2, fragment)
+        for changes, fragment in (({"ranks": 3}, "--ranks: found 3"), ({"collectives": "threads"}, "--collectives")):
+            outcome = run("train", *arguments(self.flags(**changes)), environment=variables(0, 2, free_port()))
+            self.check_refusal(outcome, 2, fragment)
+
+
+if __name__ == "__main__":
+    unittest.main()

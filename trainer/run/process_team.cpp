@@ -1,0 +1,127 @@
+#include "trainer/run/process_team.h"
+
+#include <fmt/core.h>
+#include <poll.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "collectives/message.h"
+#include "collectives/rendezvous.h"
+#include "memory/base/error.h"
+#include "offload/executor_options.h"
+#include "trainer/options/resolve_options.h"
+#include "trainer/run/team_messages.h"
+
+namespace spillway {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kBeat(1), kSilence(30), kFarewell(2);
+constexpr int kControl = kTeamChannels, kPulse = kControl + 1, kChannels = kPulse + 1;
+
+// Each flag and its value: ranks that differ in one would compute another run.
+std::vector<std::pair<std::string, std::string>> agreed_on(const RunOptions& options) {
+  std::vector<std::pair<std::string, std::string>> agreed;
+  const nlohmann::json flags = to_json(options);
+  for (const auto& [name, value] : flags.items())
+    agreed.emplace_back("--" + name, value.is_string() ? value.get<std::string>() : value.dump());
+  return agreed;
+}
+
+}  // namespace
+
+ProcessTeam::ProcessTeam(const RunOptions& options) : rank_(options.parallel.launch->rank) {
+  const Launch& launch = *options.parallel.launch;
+  std::vector<std::vector<Socket>> channels = meet({.rank = launch.rank,
+                                                    .ranks = launch.ranks,
+                                                    .address = launch.address,
+                                                    .port = launch.port,
+                                                    .channels = kChannels,
+                                                    .agreed = agreed_on(options),
+                                                    .timeout = std::chrono::seconds(options.parallel.rendezvous_timeout)});
+  pulse_ = std::move(channels[kPulse]);
+  control_ = std::move(channels[kControl]);
+  channels.resize(kTeamChannels);
+  transports_ = std::make_unique<TcpTeam>(rank_, std::move(channels));
+  pulse_thread_ = std::jthread([this] { keep_pulse(); });
+}
+
+ProcessTeam::~ProcessTeam() { is_over_ = true; }
+
+// A rank that is gone can neither be waited for nor asked.
+void ProcessTeam::lose(std::size_t rank, const std::string& how) {
+  transports_->abort(fmt::format("{} {}", pulse_[rank].peer(), how));
+  control_[rank].shut_down();
+  pulse_[rank] = Socket();
+}
+
+// Rank 0 and each other say once a second that they live. A connection that ends is one that ended; silence may be a host that is
+// gone.
+void ProcessTeam::keep_pulse() {
+  const std::size_t first = rank_ == 0 ? 1 : 0, end = rank_ == 0 ? pulse_.size() : 1;
+  std::vector<Clock::time_point> heard(pulse_.size(), Clock::now());
+  while (!is_over_) {
+    const Clock::time_point beat = Clock::now() + kBeat;
+    for (std::size_t rank = first; rank < end; ++rank) {
+      if (!pulse_[rank].is_open()) continue;
+      try {
+        const std::byte alive[1]{};
+        pulse_[rank].send(alive, Clock::now() + kSilence);
+      } catch (const IoError&) {
+        if (!is_over_) lose(rank, "has ended");
+      }
+    }
+    while (!is_over_ && Clock::now() < beat) {
+      std::vector<pollfd> wanted;
+      for (std::size_t rank = first; rank < end; ++rank) wanted.push_back({pulse_[rank].fd(), POLLIN, 0});
+      constexpr int glance_ms = 100;  // and then whether all is over
+      ::poll(wanted.data(), wanted.size(), glance_ms);
+      for (std::size_t rank = first; rank < end && !is_over_; ++rank) {
+        if (!pulse_[rank].is_open()) continue;
+        if (wanted[rank - first].revents == 0) {
+          if (Clock::now() - heard[rank] > kSilence) lose(rank, fmt::format("has not answered for {} s", kSilence.count()));
+          continue;
+        }
+        try {
+          std::byte alive[1];
+          pulse_[rank].receive(alive, Clock::now() + kBeat);
+          heard[rank] = Clock::now();
+        } catch (const IoError&) {
+          if (!is_over_) lose(rank, "has ended");
+        }
+      }
+    }
+  }
+}
+
+void ProcessTeam::tell_end(int exit_code) noexcept {
+  is_over_ = true;
+  for (Socket& control : control_) {
+    if (!control.is_open()) continue;
+    try {
+      Message message;
+      message.put(TeamQuestion::end);
+      message.put(std::int32_t{exit_code});
+      send_message(control, message, Clock::now() + kFarewell);
+    } catch (const std::exception&) {
+      // It has ended before.
+    }
+  }
+}
+
+int ProcessTeam::lead(const std::function<int()>& body) {
+  try {
+    const int exit_code = body();
+    tell_end(exit_code);
+    return exit_code;
+  } catch (const Error& error) {
+    tell_end(error.exit_code());
+    throw;
+  } catch (...) {
+    tell_end(kExitBug);
+    throw;
+  }
+}
+
+}  // namespace spillway

@@ -1,0 +1,47 @@
+// The ranks of a run that are processes, as one of them has them: connections for collectives, a control connection between rank
+// 0 and each other, by which rank 0 decides everything, and a pulse, by which each knows that the other lives. Not here:
+// launchers (trainer/host/launch.h), what the others do (follower.h).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/socket.h"
+#include "collectives/tcp_transport.h"
+#include "trainer/options/options.h"
+
+namespace spillway {
+
+class ProcessTeam {
+ public:
+  // Meets the other ranks. InputError where they disagree on a flag, or do not come.
+  explicit ProcessTeam(const RunOptions& options);
+  ~ProcessTeam();
+  ProcessTeam(const ProcessTeam&) = delete;
+  ProcessTeam& operator=(const ProcessTeam&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return static_cast<int>(control_.size()); }
+  TcpTeam& transports() { return *transports_; }
+  Socket& control(int rank) { return control_.at(static_cast<std::size_t>(rank)); }
+
+  // For rank 0: runs `body` and tells the others how it ended; returns what it returns, and passes on its exceptions.
+  int lead(const std::function<int()>& body);
+
+ private:
+  void keep_pulse();
+  void lose(std::size_t rank, const std::string& how);
+  void tell_end(int exit_code) noexcept;
+
+  const int rank_;
+  std::unique_ptr<TcpTeam> transports_;
+  std::vector<Socket> control_, pulse_;  // [ranks]
+  std::atomic<bool> is_over_{false};
+  std::jthread pulse_thread_;  // last: it ends before what it uses
+};
+
+}  // namespace spillway
