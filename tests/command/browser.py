@@ -1,5 +1,5 @@
-"""A page in a real browser: Chromium without a window, controlled over two pipes by its own protocol (DevTools); and its
-pictures as a person sees them: places, the tip at a point, colours and words. Places are page.js's own.
+"""A page in a real browser: Chromium without a window, controlled over two pipes by its own protocol (DevTools); and
+its pictures as a person sees them: places, the tip at a point, colours and words. Places are page.js's own.
 
 Not here: what is expected of a page (page_test.py). Standard library only. The browser is $SPILLWAY_BROWSER, or the
 first Chromium on the path.

@@ -273,7 +273,7 @@ class Plan(PlanTest):
 
     def test_the_disk_that_a_run_takes(self):
         nvme = self.fresh_directory("nvme")
-        flags = {**self.flags(nvme=f"{nvme}=64MiB", durability="step", save_interval=2), "train_iters": 100000}
+        flags = {**self.flags(nvme=f"{nvme}=64MiB", durability="step", save_interval=2), "train_iters": 10000}
         save = self.fresh()
         plan, _ = self.plan({**flags, "save": save, "keep_last": 3})
         self.assertEqual(plan["disk"]["checkpoints"], 4)
