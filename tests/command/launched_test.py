@@ -206,6 +206,10 @@ class LaunchedRefused(LaunchedTest):
         outcome = run("train", *arguments(self.flags(rendezvous_timeout=1)), environment=variables(1, 2, free_port()))
         self.check_refusal(outcome, 4, "cannot be reached")
 
+    def test_no_launcher(self):
+        outcome = run("train", *arguments(self.flags(ranks=2, collectives="tcp")))
+        self.check_refusal(outcome, 2, "--collectives: found tcp")
+
     def test_a_port_in_use(self):
         with socket.socket() as taken:
             taken.bind(("0.0.0.0", 0))

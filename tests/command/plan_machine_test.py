@@ -49,7 +49,7 @@ class PlanMachines(PlanTest):
                              ({"activation_tier": "host"}, "--activation-tier: found host"),
                              ({"update_on": "host"}, "--update-on: found host"),
                              ({"collectives": "nccl"}, '--collectives: found "nccl"'),
-                             ({"collectives": "tcp"}, '--collectives: found "tcp"')):
+                             ({"collectives": "mpi"}, '--collectives: found "mpi"')):
             for command in ("plan", "train"):
                 self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)
 

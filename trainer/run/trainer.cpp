@@ -387,7 +387,12 @@ int train(const ResolvedOptions& resolved) {
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
   require_threads(threads_of_run(resolved.options));
-  if (!resolved.options.parallel.launch) return TrainingRun(resolved, nullptr).run();
+  if (!resolved.options.parallel.launch) {
+    if (resolved.options.parallel.collectives == CollectivesChoice::tcp)
+      throw InputError("--collectives: found tcp, and no launcher started this process as one of several, allowed: auto, threads",
+                       "Start the ranks by torchrun, mpirun or srun; or let --ranks N be threads.");
+    return TrainingRun(resolved, nullptr).run();
+  }
   ProcessTeam team(resolved.options);
   if (team.rank() > 0) return follow(resolved.options, team);
   return team.lead([&] { return TrainingRun(resolved, &team).run(); });

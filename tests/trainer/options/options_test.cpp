@@ -111,6 +111,9 @@ const TypedFlag kEveryFlag[] = {
     {{"--zero-stage", "0"}, MAKES(o.parallel.zero_stage == 0)},
     {{"--zero-group-size", "1"}, MAKES(o.parallel.zero_group_size == 1)},
     {{"--collectives", "auto"}, MAKES(o.parallel.collectives == CollectivesChoice::automatic)},
+    {{"--reduce-algorithm", "ring"}, MAKES(o.parallel.reduce_algorithm == ReduceAlgorithm::ring)},
+    {{"--rendezvous-timeout", "60"}, MAKES(o.parallel.rendezvous_timeout == 60)},
+    {{"--rendezvous-port", "4000"}, MAKES(o.parallel.rendezvous_port == 4000)},
     {{"--sum-groups", "1"}, MAKES(o.parallel.sum_groups == 1)},
     {{"--format", "html"}, MAKES(o.log.format == OutputFormat::html)},
     {{"--out", "x.html"}, MAKES(o.log.out == "x.html")},
@@ -249,7 +252,7 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({"--device", "cpu", flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
   }
-  for (const char* backend : {"tcp", "mpi", "nccl"}) {
+  for (const char* backend : {"mpi", "nccl"}) {
     const std::string refusal = std::string("--collectives: found \"") + backend + "\", allowed: auto";
     EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
   }
