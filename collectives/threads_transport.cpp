@@ -20,13 +20,16 @@ class ThreadTeam::Seat final : public Transport {
     sends_ = sends;
     offer();
     for (const Receive& receive : receives) {
-      const Seat& from = seat(receive.from);
+      Seat& from = seat(receive.from);
       wait(from.offered_);
+      begin_reading(from);
       const auto found = std::ranges::find(from.sends_, rank_, &Send::to);
-      SPILLWAY_CHECK(found != from.sends_.end() && found->bytes == receive.bytes,
-                     "rank {} expects {} bytes of rank {}, which sends {}", rank_, receive.bytes, receive.from,
-                     found == from.sends_.end() ? 0 : found->bytes);
-      std::memcpy(receive.data, found->data, static_cast<std::size_t>(receive.bytes));
+      const Bytes sent = found == from.sends_.end() ? 0 : found->bytes;
+      const bool is_expected = found != from.sends_.end() && sent == receive.bytes;
+      if (is_expected) std::memcpy(receive.data, found->data, static_cast<std::size_t>(sent));
+      end_readings();
+      SPILLWAY_CHECK(is_expected, "rank {} expects {} bytes of rank {}, which sends {}", rank_, receive.bytes, receive.from,
+                     sent);
     }
     count_up(taken_);
     for (const Send& send : sends) wait(seat(send.to).taken_);
@@ -39,13 +42,14 @@ class ThreadTeam::Seat final : public Transport {
     addresses_.clear();
     for (const int peer : peers) {
       wait(seat(peer).offered_);
+      begin_reading(seat(peer));
       addresses_.push_back(seat(peer).lent_);
     }
-    check();
     return addresses_;
   }
 
   void take_back(std::span<const int> peers) override {
+    end_readings();
     count_up(taken_);
     for (const int peer : peers) wait(seat(peer).taken_);
     check();
@@ -55,13 +59,14 @@ class ThreadTeam::Seat final : public Transport {
     {
       const std::lock_guard lock(team_.reason_mutex);
       if (!team_.is_aborted.load(std::memory_order_relaxed)) team_.reason = reason;
-      team_.is_aborted.store(true, std::memory_order_release);
+      team_.is_aborted.store(true);
     }
     for (const auto& seat : team_.seats) seat->wake();
   }
 
  private:
   using Count = std::atomic<std::uint64_t>;
+
   static constexpr std::uint64_t kAborted = std::uint64_t{1} << 63;
 
   Seat& seat(int rank) const { return *team_.seats[first_ + static_cast<std::size_t>(rank)]; }
@@ -80,13 +85,28 @@ class ThreadTeam::Seat final : public Transport {
       count->notify_all();
     }
   }
-  void wait(const Count& count) const {
+  void wait(const Count& count) {
     for (std::uint64_t at = count.load(std::memory_order_acquire); at < call_; at = count.load(std::memory_order_acquire))
       count.wait(at, std::memory_order_acquire);
     check();
   }
-  void check() const {
-    if (!team_.is_aborted.load(std::memory_order_acquire)) return;
+  // A rank whose bytes are being read does not leave its call meanwhile, not even for an abort: its memory may go with it.
+  void begin_reading(Seat& of) {
+    of.readers_.fetch_add(1);
+    read_.push_back(&of);
+    check();
+  }
+  void end_readings() {
+    for (Seat* const of : read_) {
+      of->readers_.fetch_sub(1);
+      of->readers_.notify_all();
+    }
+    read_.clear();
+  }
+  void check() {
+    if (!team_.is_aborted.load()) return;
+    end_readings();  // first, as others wait for it, too
+    for (int left = readers_.load(); left > 0; left = readers_.load()) readers_.wait(left);
     const std::lock_guard lock(team_.reason_mutex);
     throw AbortedError(team_.reason);
   }
@@ -98,6 +118,8 @@ class ThreadTeam::Seat final : public Transport {
   std::span<const Send> sends_;
   const std::byte* lent_ = nullptr;
   std::vector<const std::byte*> addresses_;
+  std::vector<Seat*> read_;      // ranks whose bytes this one reads, from lend() to take_back()
+  std::atomic<int> readers_{0};  // ranks that read this one's bytes
   Count offered_{0}, taken_{0};
 };
 
