@@ -51,7 +51,12 @@ ProcessTeam::~ProcessTeam() { is_over_ = true; }
 
 // A rank that is gone can neither be waited for nor asked.
 void ProcessTeam::lose(std::size_t rank, const std::string& how) {
-  transports_->abort(fmt::format("{} {}", pulse_[rank].peer(), how));
+  const std::string reason = fmt::format("{} {}", pulse_[rank].peer(), how);
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (lost_.empty()) lost_ = reason;
+  }
+  transports_->abort(reason);
   control_[rank].shut_down();
   pulse_[rank] = Socket();
 }
@@ -117,6 +122,9 @@ int ProcessTeam::lead(const std::function<int()>& body) {
     return exit_code;
   } catch (const Error& error) {
     tell_end(error.exit_code());
+    const std::lock_guard lock(lost_mutex_);
+    // What broke off is only what follows from it.
+    if (!lost_.empty() && error.exit_code() == kExitIo) throw IoError(lost_, "The run goes on by --load from what it has kept.");
     throw;
   } catch (...) {
     tell_end(kExitBug);

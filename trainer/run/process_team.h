@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,8 @@ class ProcessTeam {
   std::unique_ptr<TcpTeam> transports_;
   std::vector<Socket> control_, pulse_;  // [ranks]
   std::atomic<bool> is_over_{false};
+  std::mutex lost_mutex_;
+  std::string lost_;           // which rank was lost first, and how; empty: none
   std::jthread pulse_thread_;  // last: it ends before what it uses
 };
 
