@@ -89,8 +89,6 @@ void Socket::receive(std::span<std::byte> bytes, Deadline deadline) {
   }
 }
 
-bool Socket::can_receive_by(Deadline deadline) const { return is_ready_by(fd_, POLLIN, deadline); }
-
 void Socket::shut_down() const noexcept {
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
 }

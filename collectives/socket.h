@@ -30,8 +30,6 @@ class Socket {
   // All of the bytes, by the deadline; IoError names the peer: "rank 1 closed the connection".
   void send(std::span<const std::byte> bytes, Deadline deadline);
   void receive(std::span<std::byte> bytes, Deadline deadline);
-  // True once bytes, or the end, can be received.
-  bool can_receive_by(Deadline deadline) const;
   // Ends sending and receiving on both sides, also of a call that waits. From any thread.
   void shut_down() const noexcept;
 
