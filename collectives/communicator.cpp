@@ -163,7 +163,7 @@ void Communicator::reduce_by_server(std::int64_t elements, float* whole, float* 
   const std::int64_t most = std::max<std::int64_t>(1, staging_of_sum(elements, sharding_) / each / (ranks - 1));
   for (std::int64_t begin = 0; begin < elements; begin += most) {
     const std::int64_t end = std::min(elements, begin + most);
-    // What a rank keeps of these elements.
+    // The part of these elements that a rank keeps.
     const auto kept_by = [&](int of) {
       const Shard shard = part == nullptr ? Shard{0, elements} : part_of(elements, sharding_, of);
       const std::int64_t first = std::clamp(shard.begin, begin, end);

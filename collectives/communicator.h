@@ -75,7 +75,7 @@ class Communicator {
   const SumBy sum_by_;
   Ranks world_, group_, copies_;  // all; those of this rank's copy; those that have this rank's part in each copy
   Traffic sent_;
-  // Of the call under way; kept so that none allocates.
+  // These describe the call under way. They are members so that no call allocates.
   std::vector<Send> sends_;
   std::vector<Receive> receives_;
   std::vector<const float*> inputs_;

@@ -24,7 +24,7 @@ struct Place {
   int port = 0;
 };
 
-// What every rank learns: where the others listen, and a number that a stranger does not know.
+// Rank 0 tells this to every rank: where the others listen, and a number that a stranger does not know.
 struct Roster {
   std::uint64_t token = 0;
   std::vector<Place> places;  // [ranks]
@@ -50,7 +50,7 @@ Roster decoded(Message message, int ranks) {
   return roster;
 }
 
-// What a rank says of itself.
+// A rank tells rank 0 this about itself.
 Message hello_of(const RendezvousOptions& options, int port) {
   Message message;
   message.put(kProtocol);

@@ -18,7 +18,7 @@ struct RendezvousOptions {
   std::string address = "127.0.0.1";  // of rank 0
   int port = 0;
   int channels = 1;
-  // What all ranks must agree on: "--lr", "1e-5". The first that a rank has otherwise is named.
+  // All ranks must agree on these: "--lr", "1e-5". The error names the first on which a rank differs.
   std::vector<std::pair<std::string, std::string>> agreed;
   std::chrono::seconds timeout{300};
 };

@@ -21,7 +21,7 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  // Of one rank; this object must outlive all calls.
+  // Returns the transport of one rank; this object must outlive all calls.
   Transport& of(int rank, int channel = 0);
 
  private:

@@ -41,9 +41,9 @@ class Transport {
   // received is here. A message of another size than its receiver expects is our bug.
   virtual void exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
 
-  // Where ranks share an address space: lends the others this rank's bytes and returns the addresses of theirs, [peers], in the
-  // order of `peers`; all may be read until take_back(), which returns once all peers have come to it. Empty where ranks do not:
-  // then nothing is lent, and there is no take_back().
+  // Ranks that share an address space lend each other their bytes: this returns the addresses of the peers' bytes, [peers], in
+  // the order of `peers`. All may be read until take_back(), which returns once all peers have come to it. The result is empty
+  // for ranks that share none: then nothing is lent, and there is no take_back().
   virtual std::span<const std::byte* const> lend(std::span<const int> /*peers*/, const std::byte* /*mine*/) { return {}; }
   virtual void take_back(std::span<const int> /*peers*/) {}
 

@@ -420,8 +420,8 @@ PlanOutcome plan_of_stage(const GraphCandidates& graphs, const MachineProfile& m
 
 }  // namespace
 
-// Of several stages the fastest that fits; where none fits, that which shards most, as it needs least. Stages 1 and 2 are one
-// plan.
+// Takes the fastest stage that fits. If none fits, it takes the stage that shards most, as that needs least. Stages 1 and 2 are
+// one plan.
 PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
                       const PairRunner& run_pair) {
   if (!request.any_stage || request.sharding.group == 1) return plan_of_stage(graphs, machine, request, run_pair);
