@@ -60,6 +60,19 @@ def add_worker_flags(parser):
     parser.add_argument("--worker-log", help=argparse.SUPPRESS)
 
 
+def add_comparison_flags(parser, shapes):
+    """Adds the flags of a script that runs ours and PyTorch in turns at `shapes`, those of its worker among them."""
+    parser.add_argument("--shapes", nargs="+", default=shapes, metavar="MODEL:BATCHxSEQUENCE")
+    parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each program (2)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this "
+                                                                 "one)")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
+    add_worker_flags(parser)
+
+
 def check_program(arguments):
     if not os.access(arguments.spillway, os.X_OK):
         fail(f"{arguments.spillway}: there is no such program; build it, or name it by --spillway")

@@ -89,16 +89,7 @@ def compare(arguments, shape_text, directory):
 
 def main():
     parser = common.parser_of(__doc__)
-    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:4x512", "llama-3.2-1b:1x512"],
-                        metavar="MODEL:BATCHxSEQUENCE")
-    parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of each program (2)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this "
-                                                                 "one)")
-    parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
-    common.add_worker_flags(parser)
+    common.add_comparison_flags(parser, shapes=["smollm2-135m:4x512", "llama-3.2-1b:1x512"])
     arguments = parser.parse_args()
     if arguments.worker_shape:
         return worker(arguments)

@@ -13,7 +13,6 @@ Without torch and transformers in PYTHON (this interpreter by default) DDP is le
 
 import ctypes
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -133,16 +132,8 @@ def rows_of(result):
 
 def main():
     parser = common.parser_of(__doc__)
-    parser.add_argument("--shapes", nargs="+", default=["smollm2-135m:2x512"], metavar="MODEL:BATCHxSEQUENCE")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=6, help="measured steps a round (6)")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps before them (2)")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of each program (2)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch and transformers (this "
-                                                                 "one)")
-    parser.add_argument("--timeout", type=float, default=3600, help="seconds that one run may take (3600)")
-    common.add_worker_flags(parser)
+    common.add_comparison_flags(parser, shapes=["smollm2-135m:2x512"])
     arguments = parser.parse_args()
     if arguments.worker_shape:
         return worker(arguments)
