@@ -33,23 +33,29 @@ def number(pattern, text):
 
 
 class Readme(CommandTest):
-    def planned(self, machine, words, *more):
-        """Plans a recipe on README's machine: step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
+    def plan_of(self, machine, words, *more):
+        """What `plan` says of a recipe on README's machine."""
         data = words.index("--data")
         words = [MODELS.get(word, word) for word in words[:data] + words[data + 2:]]
         words[words.index("--nvme") + 1] = "/not/there=4TiB"
         outcome = run("plan", *words, *machine, *more)
         self.assertEqual(outcome.code, 0, outcome.err)
+        return outcome.out
+
+    def planned(self, machine, words, *more):
+        """Its step in s, GiB in --nvme, GiB of a checkpoint, TB in 1,000 steps."""
+        said = self.plan_of(machine, words, *more)
         patterns = (r"step ([\d.]+) s,", r"disk ([\d.]+) GiB in --nvme", r"([\d.]+) GiB in --save for a checkpoint",
                     r"wear ([\d.]+) TB")
-        return [number(pattern, outcome.out) for pattern in patterns]
+        return [number(pattern, said) for pattern in patterns]
 
     def check(self, planned, *said):
         for is_so, figure in zip(planned, said, strict=True):
             self.assertLessEqual(abs(figure - is_so), NEAR * is_so, (planned, said))
 
     def test_the_figures_of_the_recipes(self):
-        laptop, server, desktop = recipes()
+        laptop, server, desktop, sockets = recipes()
+        self.assertIn("step ", self.plan_of(LAPTOP, sockets))
         figures = re.findall(r"(?s)By its plan, with .*?\n\n", README)
         step, disk = r": ([\d.]+) s a step", r"([\d.]+) GiB in `--nvme`"
         durable, wear = r"durable, ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB in 1,000 steps"
@@ -88,7 +94,8 @@ class Readme(CommandTest):
         self.assertEqual(commands, set(re.findall(r"(?m)^  ([a-z]+)  ", run("--help").out)))
         helped = "".join(run(command, "--help").out for command in commands)
         of_scripts = {"slow", "preset", "match", "python", "no-install", "write", "build"}
-        for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", README)) - of_scripts:
+        of_launchers = {"no-python", "nproc-per-node", "bind-to"}
+        for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", README)) - of_scripts - of_launchers:
             self.assertRegex(helped, rf"(?m)^  --{flag}\b")
 
 
