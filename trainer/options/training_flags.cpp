@@ -1,0 +1,132 @@
+// The flags of what is trained: model, data, batch, optimizer, learning rate, precision.
+#include "trainer/options/flag_rows.h"
+
+namespace spillway {
+namespace {
+
+constexpr std::initializer_list<StateForm> kStates = {StateForm::exact, StateForm::compact};
+
+void add_model(std::vector<Flag>& table) {
+  const FlagRows add(table, "Model");
+  add(
+      "model", "PATH|NAME", F::text,
+      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; a directory's weights are read, others "
+      "are drawn from --seed",
+      SET { o.model.model = v.text(); }, GET { return text_json(o.model.model); });
+  add(
+      "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
+      GET { return o.model.seed; });
+  add(
+      "init", names_of<WeightInit>("|"), F::text,
+      "weights of a directory: its own, which must be there (checkpoint), or drawn from --seed (random)",
+      SET { set_choice(o.model.init, v); }, GET { return choice_json(o.model.init); });
+}
+
+void add_data(std::vector<Flag>& table) {
+  const FlagRows add(table, "Data");
+  add(
+      "data", "PATH", F::list,
+      "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
+      SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
+  add(
+      "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
+      GET { return list_json(o.data.eval_data); });
+  add(
+      "tokenizer", "PATH|bytes", F::text, "of text; bytes: one token a byte (default: the model's own)",
+      SET { o.data.tokenizer = v.text(); }, GET { return text_json(o.data.tokenizer); });
+  add(
+      "data-format", names_of<DataFormat>("|"), F::text, "of .bin files: auto reads the header of llm.c, u16 is raw",
+      SET { set_choice(o.data.format, v); }, GET { return choice_json(o.data.format); });
+  add(
+      "data-order", names_of<DataOrder>("|"), F::text, "shuffled: by --seed, a new permutation each epoch",
+      SET { set_choice(o.data.order, v); }, GET { return choice_json(o.data.order); });
+  add(
+      "truncate", "", F::boolean, "cut JSONL rows longer than the sequence rather than refuse them",
+      SET { o.data.truncate = v.text() == "true"; }, GET { return o.data.truncate; });
+  add(
+      "skip-bad-lines", "", F::boolean, "leave out rows of JSONL that are not right, and count them",
+      SET { o.data.skip_bad_lines = v.text() == "true"; }, GET { return o.data.skip_bad_lines; });
+  add(
+      "drop-last", "", F::boolean,
+      "leave out the last sequences of an epoch where they do not fill a step (else the next epoch does)",
+      SET { o.data.drop_last = v.text() == "true"; }, GET { return o.data.drop_last; });
+  add(
+      "train-on", names_of<TrainOn>("|"), F::text, "turns of a conversation that have loss; this version: all",
+      SET { set_choice(o.data.train_on, v); }, GET { return choice_json(o.data.train_on); });
+}
+
+void add_batch(std::vector<Flag>& table) {
+  const FlagRows add(table, "Batch");
+  add(
+      "micro-batch-size", "N", F::integer, "sequences of a micro-batch on a rank",
+      SET { o.batch.micro_batch_size = v.integer(1, kMostSequences); }, GET { return o.batch.micro_batch_size; });
+  add(
+      "global-batch-size", "N", F::integer, "sequences of a step over all ranks (default: one micro-batch a rank)",
+      SET { o.batch.global_batch_size = v.integer(1, kMostSequences); },
+      GET { return positive_json(o.batch.global_batch_size); });
+  add(
+      "seq-length", "N", F::integer, "tokens trained of a sequence (default: the model's longest, at most 1024)",
+      SET { o.batch.seq_length = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.seq_length); });
+  add("train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
+}
+
+void add_optimizer(std::vector<Flag>& table) {
+  const FlagRows add(table, "Optimizer");
+  add(
+      "optimizer", names_of<OptimizerChoice>("|"), F::text, "", SET { set_choice(o.optimizer.optimizer, v); },
+      GET { return choice_json(o.optimizer.optimizer); });
+  add(
+      "weight-decay", "R", F::real, "on parameters of two or more dimensions only",
+      SET { o.optimizer.weight_decay = at_least_zero(v); }, GET { return o.optimizer.weight_decay; });
+  add("adam-beta1", "R", F::real, "", SET { o.optimizer.adam_beta1 = below_one(v); }, GET { return o.optimizer.adam_beta1; });
+  add("adam-beta2", "R", F::real, "", SET { o.optimizer.adam_beta2 = below_one(v); }, GET { return o.optimizer.adam_beta2; });
+  add(
+      "adam-eps", "R", F::real, "", SET { o.optimizer.adam_eps = v.real(0, Bound::excluded, kInfinity, Bound::excluded); },
+      GET { return o.optimizer.adam_eps; });
+  add(
+      "clip-grad", "R", F::real, "largest norm of the whole gradient; 0: no clipping",
+      SET { o.optimizer.clip_grad = at_least_zero(v); }, GET { return o.optimizer.clip_grad; });
+  add(
+      "expected-clip-rate", "R", F::real,
+      "share of steps in which clipping is expected to act; the planner weighs speculation with it",
+      SET { o.optimizer.expected_clip_rate = v.real(0, Bound::included, 1, Bound::included); },
+      GET { return o.optimizer.expected_clip_rate; });
+}
+
+void add_learning_rate(std::vector<Flag>& table) {
+  const FlagRows add(table, "Learning rate");
+  add("lr", "R", F::real, "after warm-up", SET { o.schedule.lr = at_least_zero(v); }, GET { return o.schedule.lr; });
+  add(
+      "min-lr", "R", F::real, "at the end of the decay", SET { o.schedule.min_lr = at_least_zero(v); },
+      GET { return o.schedule.min_lr; });
+  add(
+      "lr-warmup-iters", "N", F::integer, "steps of linear warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
+      GET { return o.schedule.lr_warmup_iters; });
+  add(
+      "lr-decay-iters", "N", F::integer, "step at which the decay, warm-up included, has ended (default: --train-iters)",
+      SET { o.schedule.lr_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_decay_iters); });
+  add(
+      "lr-decay-style", names_of<DecayStyle>("|"), F::text, "wsd: constant, then linear over the last --lr-wsd-decay-iters",
+      SET { set_choice(o.schedule.lr_decay_style, v); }, GET { return choice_json(o.schedule.lr_decay_style); });
+  add(
+      "lr-wsd-decay-iters", "N", F::integer, "of wsd, its last steps (default: a tenth of the decay steps)",
+      SET { o.schedule.lr_wsd_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_wsd_decay_iters); });
+}
+
+void add_precision(std::vector<Flag>& table) {
+  const FlagRows add(table, "Precision");
+  add(
+      "dtype", names_of<DType>("|"), F::text, "of the computation; this version: bf16, fp32",
+      SET { set_choice(o.precision.dtype, v); }, GET { return choice_json(o.precision.dtype); });
+  add(
+      "state", names_of<StateForm>("|", kStates), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
+      SET { set_choice(o.precision.state, v, kStates); }, GET { return choice_json(o.precision.state); });
+}
+
+}  // namespace
+
+void add_training_flags(std::vector<Flag>& table) {
+  for (const auto add : {add_model, add_data, add_batch, add_optimizer, add_learning_rate, add_precision}) add(table);
+}
+
+}  // namespace spillway
