@@ -1,10 +1,8 @@
 #include "collectives/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
-#include "collectives/rank_sum.h"
 #include "memory/base/error.h"
 
 namespace spillway {
@@ -15,10 +13,19 @@ const std::byte* bytes_at(const T* data, std::int64_t element) {
   return reinterpret_cast<const std::byte*>(data + element);
 }
 
+// The elements of a part that come in the round of at most so many that begins there, counted from the part's first.
+Shard in_round(const Shard& part, std::int64_t begin, std::int64_t most) {
+  return {part.begin + begin, std::clamp<std::int64_t>(part.elements - begin, 0, most)};
+}
+
 }  // namespace
 
-Communicator::Communicator(Transport& transport, const Sharding& sharding, const ThreadPool& pool, SumBy sum_by)
-    : transport_(transport), sharding_(sharding), pool_(pool), sum_by_(sum_by), world_(static_cast<std::size_t>(sharding.ranks)) {
+Communicator::Communicator(Transport& transport, const Sharding& sharding, RankMemory& memory, SumBy sum_by)
+    : transport_(transport),
+      sharding_(sharding),
+      memory_(memory),
+      sum_by_(sum_by),
+      world_(static_cast<std::size_t>(sharding.ranks)) {
   SPILLWAY_CHECK(transport.ranks() == sharding.ranks, "{} ranks are there for a plan of {}", transport.ranks(), sharding.ranks);
   std::iota(world_.begin(), world_.end(), 0);
   const int group = rank() / sharding.group, place = rank() % sharding.group;
@@ -28,6 +35,12 @@ Communicator::Communicator(Transport& transport, const Sharding& sharding, const
 
 std::size_t Communicator::place_in(const Ranks& ranks) const {
   return static_cast<std::size_t>(std::ranges::find(ranks, rank()) - ranks.begin());
+}
+
+// What is sent must be there first.
+void Communicator::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
+  memory_.finish();
+  transport_.exchange(sends, receives);
 }
 
 void Communicator::gather(std::int64_t elements, Bytes each, const std::byte* part, std::byte* whole) {
@@ -40,7 +53,7 @@ void Communicator::gather_from(const Ranks& ranks, std::int64_t elements, Bytes 
   const Shard mine = part_of(elements, parts, static_cast<int>(place_in(ranks)));
   std::byte* const place = whole + mine.begin * each;
   const Bytes bytes = mine.elements * each;
-  if (part != place) std::memcpy(place, part, static_cast<std::size_t>(bytes));
+  if (part != place) memory_.copy(place, part, bytes);
   sends_.clear(), receives_.clear();
   for (int other = 0; other < parts; ++other) {
     const int rank_of_other = ranks[static_cast<std::size_t>(other)];
@@ -50,10 +63,15 @@ void Communicator::gather_from(const Ranks& ranks, std::int64_t elements, Bytes 
     receives_.push_back({rank_of_other, whole + of.begin * each, of.elements * each});
     sent += bytes;
   }
-  transport_.exchange(sends_, receives_);
+  exchange(sends_, receives_);
 }
 
 void Communicator::reduce(std::int64_t elements, float* whole, float* part, std::byte* staging) {
+  reduce_all(elements, whole, part, staging);
+  memory_.finish();
+}
+
+void Communicator::reduce_all(std::int64_t elements, float* whole, float* part, std::byte* staging) {
   if (sum_by_ == SumBy::server) return reduce_by_server(elements, whole, part, staging);
   if (part == nullptr) {
     const int ranks = static_cast<int>(world_.size());
@@ -81,7 +99,7 @@ void Communicator::reduce_to_parts(const Ranks& ranks, std::int64_t elements, st
   const Shard mine = part_of(elements, parts, place);
   sent_.reduced += (elements - mine.elements) * static_cast<Bytes>(sizeof(float));
   if (sum_by_ == SumBy::ring) return reduce_by_ring(ranks, elements, longest, whole, part, staging);
-  const auto lent = transport_.lend(ranks, bytes_at(whole, 0));
+  const auto lent = memory_.reaches_others() ? transport_.lend(ranks, bytes_at(whole, 0)) : std::span<const std::byte* const>();
   if (lent.empty()) return reduce_in_rounds(ranks, elements, longest, whole, part, staging);
   reduce_lent(ranks, mine, lent, whole, part);
 }
@@ -94,7 +112,8 @@ void Communicator::reduce_lent(const Ranks& ranks, const Shard& mine, std::span<
     const auto* const of = ranks[other] == rank() ? whole : reinterpret_cast<const float*>(others[other]);
     inputs_.push_back(of + mine.begin);
   }
-  if (mine.elements > 0) sum_over_ranks(inputs_, mine.elements, part, pool_);
+  if (mine.elements > 0) memory_.sum(inputs_, mine.elements, part);
+  memory_.finish();
   transport_.take_back(ranks);
 }
 
@@ -102,13 +121,8 @@ void Communicator::reduce_in_rounds(const Ranks& ranks, std::int64_t elements, s
                                     float* part, std::byte* staging) {
   const int parts = static_cast<int>(ranks.size());
   const std::int64_t most = std::min(longest, kSumRound);
-  // The elements of a part that come in the round that begins there.
-  const auto in_round = [&](int of, std::int64_t begin) {
-    const Shard shard = part_of(elements, parts, of);
-    return Shard{shard.begin + begin, std::clamp<std::int64_t>(shard.elements - begin, 0, most)};
-  };
   for (std::int64_t begin = 0; begin < longest; begin += most) {
-    const Shard mine = in_round(static_cast<int>(place_in(ranks)), begin);
+    const Shard mine = in_round(part_of(elements, parts, static_cast<int>(place_in(ranks))), begin, most);
     sends_.clear(), receives_.clear(), inputs_.clear();
     auto* room = reinterpret_cast<float*>(staging);
     for (int other = 0; other < parts; ++other) {
@@ -117,14 +131,14 @@ void Communicator::reduce_in_rounds(const Ranks& ranks, std::int64_t elements, s
         inputs_.push_back(whole + mine.begin);
         continue;
       }
-      const Shard theirs = in_round(other, begin);
+      const Shard theirs = in_round(part_of(elements, parts, other), begin, most);
       sends_.push_back({rank_of_other, bytes_at(whole, theirs.begin), theirs.elements * static_cast<Bytes>(sizeof(float))});
       receives_.push_back({rank_of_other, reinterpret_cast<std::byte*>(room), mine.elements * static_cast<Bytes>(sizeof(float))});
       inputs_.push_back(room);
       room += most;
     }
-    transport_.exchange(sends_, receives_);
-    if (mine.elements > 0) sum_over_ranks(inputs_, mine.elements, part + begin, pool_);
+    exchange(sends_, receives_);
+    if (mine.elements > 0) memory_.sum(inputs_, mine.elements, part + begin);
   }
 }
 
@@ -138,19 +152,18 @@ void Communicator::reduce_by_ring(const Ranks& ranks, std::int64_t elements, std
   const std::int64_t most = std::min(longest, kSumRound);
   float* rooms[2] = {reinterpret_cast<float*>(staging), reinterpret_cast<float*>(staging) + (parts > 2 ? most : 0)};
   for (std::int64_t begin = 0; begin < longest; begin += most) {
-    const auto in_round = [&](int hops) {  // of the part of the rank that is so many places before this one
-      const Shard shard = part_of(elements, parts, (place + 2 * parts - hops) % parts);
-      return Shard{shard.begin + begin, std::clamp<std::int64_t>(shard.elements - begin, 0, most)};
+    const auto of = [&](int hops) {  // the rank that is so many places before this one
+      return in_round(part_of(elements, parts, (place + 2 * parts - hops) % parts), begin, most);
     };
-    const float* partial = whole + in_round(1).begin;
+    const float* partial = whole + of(1).begin;
     for (int hop = 1; hop < parts; ++hop) {
-      const Shard goes = in_round(hop), comes = in_round(hop + 1);
+      const Shard goes = of(hop), comes = of(hop + 1);
       float* const room = rooms[hop % 2];
       const Send send{next, bytes_at(partial, 0), goes.elements * static_cast<Bytes>(sizeof(float))};
       const Receive receive{last, reinterpret_cast<std::byte*>(room), comes.elements * static_cast<Bytes>(sizeof(float))};
-      transport_.exchange({&send, 1}, {&receive, 1});
+      exchange({&send, 1}, {&receive, 1});
       const float* const of_both[] = {room, whole + comes.begin};
-      if (comes.elements > 0) sum_over_ranks(of_both, comes.elements, hop + 1 == parts ? part + begin : room, pool_);
+      if (comes.elements > 0) memory_.sum(of_both, comes.elements, hop + 1 == parts ? part + begin : room);
       partial = room;
     }
   }
@@ -176,9 +189,9 @@ void Communicator::reduce_by_server(std::int64_t elements, float* whole, float* 
     if (rank() > 0) {
       sends_.push_back({0, bytes_at(whole, begin), (end - begin) * each});
       sent_.reduced += sends_.back().bytes;
-      transport_.exchange(sends_, receives_);
+      exchange(sends_, receives_);
       const Receive receive{0, reinterpret_cast<std::byte*>(place_of(rank())), kept_by(rank()).elements * each};
-      transport_.exchange({}, {&receive, 1});
+      exchange({}, {&receive, 1});
       continue;
     }
     inputs_.push_back(whole + begin);
@@ -186,16 +199,16 @@ void Communicator::reduce_by_server(std::int64_t elements, float* whole, float* 
       inputs_.push_back(reinterpret_cast<float*>(staging) + (other - 1) * most);
       receives_.push_back({other, staging + (other - 1) * most * each, (end - begin) * each});
     }
-    transport_.exchange(sends_, receives_);
-    sum_over_ranks(inputs_, end - begin, whole + begin, pool_);
+    exchange(sends_, receives_);
+    memory_.sum(inputs_, end - begin, whole + begin);
     for (int other = 1; other < ranks; ++other) {
       const Shard kept = kept_by(other);
       sends_.push_back({other, bytes_at(whole, kept.begin), kept.elements * each});
       sent_.reduced += sends_.back().bytes;
     }
-    transport_.exchange(sends_, {});
+    exchange(sends_, {});
     if (part != nullptr && kept_by(0).elements > 0)
-      std::memcpy(place_of(0), whole + kept_by(0).begin, static_cast<std::size_t>(kept_by(0).elements * each));
+      memory_.copy(reinterpret_cast<std::byte*>(place_of(0)), bytes_at(whole, kept_by(0).begin), kept_by(0).elements * each);
   }
 }
 
@@ -207,14 +220,14 @@ void Communicator::gather_words(const std::byte* mine, std::byte* all, Bytes byt
   for (std::size_t other = 0; other < of.size(); ++other) {
     std::byte* const place = all + static_cast<Bytes>(other) * bytes;
     if (of[other] == rank()) {
-      std::memcpy(place, mine, static_cast<std::size_t>(bytes));
+      memory_.copy(place, mine, bytes);
       continue;
     }
     sends_.push_back({of[other], mine, bytes});
     receives_.push_back({of[other], place, bytes});
     sent_.words += bytes;
   }
-  transport_.exchange(sends_, receives_);
+  exchange(sends_, receives_);
 }
 
 }  // namespace spillway

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/rank_memory.h"
 #include "collectives/transport.h"
-#include "memory/base/parallel.h"
 #include "memory/plan/sharding.h"
 
 namespace spillway {
@@ -34,8 +34,8 @@ enum class SumBy : std::uint8_t { direct, ring, server };
 
 class Communicator {
  public:
-  // The transport and the pool, which adds, must outlive this.
-  Communicator(Transport& transport, const Sharding& sharding, const ThreadPool& pool, SumBy sum_by = SumBy::direct);
+  // The transport and the rank's memory, which adds, must outlive this.
+  Communicator(Transport& transport, const Sharding& sharding, RankMemory& memory, SumBy sum_by = SumBy::direct);
 
   int rank() const { return transport_.rank(); }
 
@@ -58,6 +58,8 @@ class Communicator {
  private:
   using Ranks = std::vector<int>;  // in ascending order, this one among them
   std::size_t place_in(const Ranks& ranks) const;
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives);
+  void reduce_all(std::int64_t elements, float* whole, float* part, std::byte* staging);
   void gather_from(const Ranks& ranks, std::int64_t elements, Bytes each, const std::byte* part, std::byte* whole, Bytes& sent);
   void reduce_to_parts(const Ranks& ranks, std::int64_t elements, std::int64_t longest, const float* whole, float* part,
                        std::byte* staging);
@@ -71,7 +73,7 @@ class Communicator {
 
   Transport& transport_;
   const Sharding sharding_;
-  const ThreadPool& pool_;
+  RankMemory& memory_;
   const SumBy sum_by_;
   Ranks world_, group_, copies_;  // all; those of this rank's copy; those that have this rank's part in each copy
   Traffic sent_;

@@ -27,11 +27,9 @@ class TcpTeam {
   Transport& of(int channel);
   // Closes all connections: the others hear of it by their ends. From any thread; the first reason stays.
   void abort(const std::string& reason) noexcept;
+  void check() const;  // throws an AbortedError after abort()
 
  private:
-  friend class TcpTransport;
-  void check() const;
-
   std::vector<std::unique_ptr<class TcpTransport>> channels_;
   std::atomic<bool> is_aborted_{false};
   mutable std::mutex reason_mutex_;

@@ -13,6 +13,8 @@ class ThreadTeam::Seat final : public Transport {
   Seat(int rank, int ranks, int channel, Shared& team)
       : rank_(rank), ranks_(ranks), first_(static_cast<std::size_t>(channel * ranks)), team_(team) {}
 
+  void receive_by(RankMemory* memory) { memory_ = memory; }
+
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
 
@@ -26,7 +28,12 @@ class ThreadTeam::Seat final : public Transport {
       const auto found = std::ranges::find(from.sends_, rank_, &Send::to);
       const Bytes sent = found == from.sends_.end() ? 0 : found->bytes;
       const bool is_expected = found != from.sends_.end() && sent == receive.bytes;
-      if (is_expected) std::memcpy(receive.data, found->data, static_cast<std::size_t>(sent));
+      try {
+        if (is_expected) copy(receive.data, found->data, sent);
+      } catch (...) {
+        end_readings();  // others wait for that, also where a device fails
+        throw;
+      }
       end_readings();
       SPILLWAY_CHECK(is_expected, "rank {} expects {} bytes of rank {}, which sends {}", rank_, receive.bytes, receive.from,
                      sent);
@@ -69,6 +76,14 @@ class ThreadTeam::Seat final : public Transport {
 
   static constexpr std::uint64_t kAborted = std::uint64_t{1} << 63;
 
+  void copy(std::byte* target, const std::byte* source, Bytes bytes) const {
+    if (memory_ == nullptr) {
+      std::memcpy(target, source, static_cast<std::size_t>(bytes));
+    } else {
+      memory_->copy(target, source, bytes);
+      memory_->finish();
+    }
+  }
   Seat& seat(int rank) const { return *team_.seats[first_ + static_cast<std::size_t>(rank)]; }
   void offer() {
     check();
@@ -114,7 +129,8 @@ class ThreadTeam::Seat final : public Transport {
   const int rank_, ranks_;
   const std::size_t first_;  // seat of the channel's rank 0
   Shared& team_;
-  std::uint64_t call_ = 0;  // number of this rank's call
+  RankMemory* memory_ = nullptr;  // copies; null: threads of the host
+  std::uint64_t call_ = 0;        // number of this rank's call
   std::span<const Send> sends_;
   const std::byte* lent_ = nullptr;
   std::vector<const std::byte*> addresses_;
@@ -129,6 +145,10 @@ ThreadTeam::ThreadTeam(int ranks, int channels) : ranks_(ranks) {
   }
 }
 ThreadTeam::~ThreadTeam() = default;
-Transport& ThreadTeam::of(int rank, int channel) { return *shared_.seats.at(static_cast<std::size_t>(channel * ranks_ + rank)); }
+Transport& ThreadTeam::of(int rank, int channel, RankMemory* memory) {
+  Seat& seat = *shared_.seats.at(static_cast<std::size_t>(channel * ranks_ + rank));
+  seat.receive_by(memory);
+  return seat;
+}
 
 }  // namespace spillway

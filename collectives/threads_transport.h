@@ -1,4 +1,5 @@
-// Ranks that are threads of one process: a receiver copies from the sender's memory, or reads it where it is.
+// Ranks that are threads of one process: a receiver copies from the sender's memory, or reads it where it is. With a GPU each
+// these are copies between devices, which the driver carries through the host where they cannot reach each other.
 // Not here: threads (offload/lane_runner.h has one for each rank).
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/rank_memory.h"
 #include "collectives/transport.h"
 
 namespace spillway {
@@ -21,8 +23,9 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  // Returns the transport of one rank; this object must outlive all calls.
-  Transport& of(int rank, int channel = 0);
+  // Returns the transport of one rank; this object must outlive all calls. `memory`, which must too, copies what it receives;
+  // null: threads of the host do.
+  Transport& of(int rank, int channel = 0, RankMemory* memory = nullptr);
 
  private:
   class Seat;

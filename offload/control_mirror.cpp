@@ -1,5 +1,7 @@
 #include "offload/control_mirror.h"
 
+#include <iterator>
+
 namespace spillway {
 namespace {
 
@@ -7,8 +9,7 @@ Bytes words_bytes(int micro_batches) { return micro_batches * kMicroBatchWordsBy
 
 }  // namespace
 
-ControlMirror::ControlMirror(const Plan& plan, std::int64_t squares, int runs, Runtime& runtime, Stream& stream,
-                             std::byte* device)
+ControlMirror::ControlMirror(const Plan& plan, int runs, Runtime& runtime, Stream& stream, std::byte* device)
     : plan_(plan),
       stream_(stream),
       device_(device),
@@ -16,9 +17,9 @@ ControlMirror::ControlMirror(const Plan& plan, std::int64_t squares, int runs, R
         Places places;
         const Bytes words = round_up(words_bytes(plan.choices.micro_batches), 64);
         places.losses = words;
-        places.norm = 2 * words;
+        places.norm = words + round_up(words_bytes(plan.choices.sharding.ranks * plan.choices.micro_batches), 64);
         places.squares = places.norm + 64;
-        places.all = places.squares + round_up(squares * static_cast<Bytes>(sizeof(double)), 64);
+        places.all = places.squares + round_up(std::ssize(plan.blocks) * static_cast<Bytes>(sizeof(double)), 64);
         return places;
       }()),
       memory_(runtime.allocate(Tier::host, runs * places_.all, "control words")) {}
@@ -32,25 +33,27 @@ void ControlMirror::send_words(int run, int micro_batches) {
 }
 
 void ControlMirror::fetch_losses(int run, int micro_batches) {
-  stream_.copy_async(at(run, places_.losses), resident(plan_.loss_buffer), words_bytes(micro_batches));
+  const int ranks = plan_.choices.sharding.ranks;
+  const int of = ranks > 1 ? plan_.ranks_loss_buffer : plan_.loss_buffer;
+  stream_.copy_async(at(run, places_.losses), resident(of), words_bytes(ranks * micro_batches));
 }
 
-void ControlMirror::fetch_square(int run, std::int64_t word) {
-  const Bytes begin = word * static_cast<Bytes>(sizeof(double));
-  stream_.copy_async(at(run, places_.squares + begin), resident(plan_.norm_buffer) + begin, sizeof(double));
+void ControlMirror::fetch_squares(int run, int block, const double* squares, std::size_t count) {
+  constexpr Bytes each = sizeof(double);
+  stream_.copy_async(at(run, places_.squares + block * each), reinterpret_cast<const std::byte*>(squares),
+                     static_cast<Bytes>(count) * each);
 }
 
 void ControlMirror::fetch_norm(int run) {
   stream_.copy_async(at(run, places_.norm), resident(plan_.factor_buffer), 2 * sizeof(double));
 }
 
-std::span<const MicroBatchWords> ControlMirror::losses(int run) const {
-  return {reinterpret_cast<const MicroBatchWords*>(at(run, places_.losses)),
-          static_cast<std::size_t>(plan_.choices.micro_batches)};
+const MicroBatchWords* ControlMirror::losses(int run) const {
+  return reinterpret_cast<const MicroBatchWords*>(at(run, places_.losses));
 }
 
-double ControlMirror::square(int run, std::int64_t word) const {
-  return reinterpret_cast<const double*>(at(run, places_.squares))[word];
+double ControlMirror::square(int run, int block) const {
+  return reinterpret_cast<const double*>(at(run, places_.squares))[block];
 }
 
 const double* ControlMirror::norm_and_factor(int run) const { return reinterpret_cast<const double*>(at(run, places_.norm)); }

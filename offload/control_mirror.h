@@ -15,25 +15,26 @@ namespace spillway {
 
 class ControlMirror {
  public:
-  // `squares`: number of words for sums of squares. `device`: the first byte of the device's arena. All must outlive this.
-  ControlMirror(const Plan& plan, std::int64_t squares, int runs, Runtime& runtime, Stream& stream, std::byte* device);
+  // `device`: the first byte of the device's arena. All must outlive this.
+  ControlMirror(const Plan& plan, int runs, Runtime& runtime, Stream& stream, std::byte* device);
 
   // The host fills these words, then sends them: once a run, before its first pass.
   std::span<MicroBatchWords> words_to_send(int run) const;
   void send_words(int run, int micro_batches);
 
-  // These enqueue a copy back; its words are there when the stream has passed it.
+  // These enqueue a copy back; its words are there when the stream has passed it. Losses are those of all ranks' micro-batches.
+  // `squares`: sums of squares of so many blocks, from this one on, on the device.
   void fetch_losses(int run, int micro_batches);
-  void fetch_square(int run, std::int64_t word);
+  void fetch_squares(int run, int block, const double* squares, std::size_t count);
   void fetch_norm(int run);
 
-  std::span<const MicroBatchWords> losses(int run) const;  // [micro_batches]
-  double square(int run, std::int64_t word) const;
+  const MicroBatchWords* losses(int run) const;  // [ranks * micro_batches]
+  double square(int run, int block) const;
   const double* norm_and_factor(int run) const;  // [2]
 
  private:
-  // Offsets of a run's words, and the bytes of all: words to send, words that come back, the norm and the factor, squares by
-  // norm_words().
+  // Offsets of a run's words, and the bytes of all: words to send, words that come back, the norm and the factor, blocks'
+  // squares.
   struct Places {
     Bytes sent = 0, losses = 0, norm = 0, squares = 0, all = 0;
   };

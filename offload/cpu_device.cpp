@@ -13,7 +13,8 @@ class CpuDevice final : public Device {
   Runtime& runtime() override { return *runtime_; }
   Backend& backend() override { return backend_; }
   Stream* compute_stream() override { return nullptr; }
-  std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph&, StateForm) override { return nullptr; }
+  std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph&, const Choices&) override { return nullptr; }
+  std::unique_ptr<RankMemory> make_rank_memory(const ThreadPool& pool) override { return std::make_unique<HostRankMemory>(pool); }
   std::string identity() const override { return {}; }
 
  private:

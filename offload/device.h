@@ -4,10 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "collectives/nccl_library.h"
+#include "collectives/rank_memory.h"
 #include "memory/base/parallel.h"
+#include "memory/plan/choices.h"
 #include "memory/runtime/runtime.h"
 #include "models/backend.h"
 #include "offload/adamw_settings.h"
@@ -23,11 +27,12 @@ class KernelOptimizer {
   virtual ~KernelOptimizer() = default;
   // first += second, over the pieces of the block.
   virtual void add_gradients(const BoundOp& op) = 0;
-  // Writes the block's sum of squares to *square, a word on the device; in compact form rounds the gradient to bf16 first.
-  virtual void finish_gradient(const BoundOp& op, double* square) = 0;
-  // Writes the global norm of `count` squares, those of all blocks, and the clip factor to norm_and_factor [2]: all on the
-  // device.
-  virtual void norm(const double* squares, std::int64_t count, float clip, double* norm_and_factor) = 0;
+  // Writes the block's words of `words`, Plan::norm_buffer; in compact form rounds the gradient to bf16 first.
+  virtual void finish_gradient(const BoundOp& op, double* words) = 0;
+  // Writes the global norm and the clip factor to norm_and_factor [2], and each block's sum of squares to block_sums() [blocks],
+  // 0 of a frozen one. `words`: Plan::norm_buffer, or Plan::ranks_norm_buffer where ranks have parts. All are on the device.
+  virtual void norm(const double* words, float clip, double* norm_and_factor) = 0;
+  virtual const double* block_sums() const = 0;
   // AdamW on the operation's range of its block, in place.
   virtual void update(const BoundOp& op, const AdamWSettings& settings) = 0;
 };
@@ -40,7 +45,9 @@ class Device {
   // The stream on which passes and the optimizer's kernels are enqueued; null: they are complete when a call returns.
   virtual Stream* compute_stream() = 0;
   // The optimizer's kernels; null where threads of the host do that arithmetic. The graph must outlive the result.
-  virtual std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, StateForm form) = 0;
+  virtual std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, const Choices& choices) = 0;
+  // The device's memory for collectives. The pool, which adds where the device does not, must outlive the result.
+  virtual std::unique_ptr<RankMemory> make_rank_memory(const ThreadPool& pool) = 0;
   // Give a name for profilers (NVTX, where it exists) to the work that the calling thread enqueues between the two calls.
   virtual void begin_range(const std::string& /*name*/) {}
   virtual void end_range() {}
@@ -72,7 +79,10 @@ struct Gpus {
 Gpus find_gpus();
 // The device's memory, once the process has a context there: a plan may take all that is free then.
 MemoryInfo free_of_gpu(int index);
+// The NCCL of these GPUs; InputError where it cannot be had.
+const NcclLibrary& nccl_library();
 // InputError where there is no such device, or the program has no code for its chip.
-std::unique_ptr<Device> make_cuda_device(int index);
+// `peers`: GPUs that it copies from, other ranks'.
+std::unique_ptr<Device> make_cuda_device(int index, std::span<const int> peers = {});
 
 }  // namespace spillway

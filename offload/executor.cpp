@@ -28,20 +28,21 @@ struct Executor::Impl {
 
   void add_local(int rank, const RankResources& with) {
     const bool is_only = sharding.ranks == 1;
-    Communicator* const communicator = is_only ? nullptr : communicator_of(rank, *with.pool);
+    Communicator* const communicator = is_only ? nullptr : communicator_of(rank, with);
     Transport* const commits = is_only ? nullptr : &transport_of(rank, TeamChannel::commits);
     local.push_back(std::make_unique<RankExecutor>(options, with, communicator, commits));
     ranks.push_back(local.back().get());
   }
 
-  Transport& transport_of(int rank, TeamChannel channel) {
+  Transport& transport_of(int rank, TeamChannel channel, RankMemory* memory = nullptr) {
     Transport& transport =
-        team ? team->of(rank, static_cast<int>(channel)) : *options.transports.at(static_cast<std::size_t>(channel));
+        team ? team->of(rank, static_cast<int>(channel), memory) : *options.transports.at(static_cast<std::size_t>(channel));
     return options.around_transport ? *transports.emplace_back(options.around_transport(transport, channel)) : transport;
   }
-  Communicator* communicator_of(int rank, const ThreadPool& pool) {
-    Transport& transport = transport_of(rank, TeamChannel::network);
-    return communicators.emplace_back(std::make_unique<Communicator>(transport, sharding, pool, options.sum_by)).get();
+  Communicator* communicator_of(int rank, const RankResources& with) {
+    RankMemory& memory = *memories.emplace_back(with.device->make_rank_memory(*with.pool));
+    Transport& transport = transport_of(rank, TeamChannel::network, &memory);
+    return communicators.emplace_back(std::make_unique<Communicator>(transport, sharding, memory, options.sum_by)).get();
   }
   // Ranks end one after the other; those that are under way must not wait for each other then.
   ~Impl() {
@@ -123,6 +124,7 @@ struct Executor::Impl {
   const Sharding sharding;
   std::optional<ThreadTeam> team;                      // where all ranks are threads of this process
   std::vector<std::unique_ptr<Transport>> transports;  // those of options.around_transport
+  std::vector<std::unique_ptr<RankMemory>> memories;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<std::unique_ptr<RankExecutor>> local;  // those of this process, rank 0 first
   std::vector<Rank*> ranks;                          // all

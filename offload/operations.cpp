@@ -20,12 +20,11 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device,
       norm_words_(norm_words(graph, plan.choices)),
       hashes_(hashes),
       communicator_(communicator),
-      kernels_(device.make_optimizer(graph, plan.choices.form)),
+      kernels_(device.make_optimizer(graph, plan.choices)),
       optimizer_(graph, plan.choices, threads) {
   if (kernels_ == nullptr) return;
   SPILLWAY_CHECK(has_host(plan.choices.chain), "a plan of the CPU on a device of its own");
-  SPILLWAY_CHECK(communicator == nullptr, "collectives of a device that computes by itself");
-  mirror_.emplace(plan, norm_words_.back(), kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
+  mirror_.emplace(plan, kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
 }
 
 Bytes Operations::tokens_offset(int token_set, int micro_batch) const {
@@ -52,7 +51,9 @@ void Operations::begin_run(const Run& run) {
 
 bool Operations::gives_verdict(const BoundOp& bound) const {
   const OpKind kind = bound.op->kind;
-  return is_enqueued(bound) && (kind == OpKind::loss || kind == OpKind::gradient_finish || kind == OpKind::norm);
+  if (!is_enqueued(bound)) return false;
+  const bool of_own_gradient = kind == OpKind::gradient_finish && plan_.choices.sharding.ranks == 1;
+  return kind == OpKind::loss || kind == OpKind::norm || of_own_gradient;
 }
 
 std::string Operations::start(const Run& run, int turn, const BoundOp& bound) {
@@ -63,10 +64,16 @@ std::string Operations::start(const Run& run, int turn, const BoundOp& bound) {
 
 std::string Operations::finish(const Run& run, const BoundOp& bound) {
   switch (bound.op->kind) {
-    case OpKind::loss: return sum_losses(run, mirror_->losses(run.index).data(), 1);
+    case OpKind::loss: return sum_losses(run, mirror_->losses(run.index), plan_.choices.sharding.ranks);
     case OpKind::gradient_finish:
-      return is_finite_sum(mirror_->square(run.index, norm_words_[bound.op->block])) ? "" : gradient_not_finite(bound.op->block);
-    case OpKind::norm: return judge_norm(*run.step, mirror_->norm_and_factor(run.index));
+      return is_finite_sum(mirror_->square(run.index, bound.op->block)) ? "" : gradient_not_finite(bound.op->block);
+    case OpKind::norm: {
+      std::string reason = judge_norm(*run.step, mirror_->norm_and_factor(run.index));
+      if (plan_.choices.sharding.ranks == 1) return reason;
+      int block = static_cast<int>(std::ssize(graph_.blocks)) - 1;
+      while (block >= 0 && is_finite_sum(mirror_->square(run.index, block))) --block;
+      return block < 0 ? reason : gradient_not_finite(block);
+    }
     default: return {};
   }
 }
@@ -79,10 +86,12 @@ void Operations::enqueue(const Run& run, int turn, const BoundOp& bound) {
     case OpKind::loss: return mirror_->fetch_losses(run.index, micro_batches_of(run));
     case OpKind::gradient_add: return kernels_->add_gradients(bound);
     case OpKind::gradient_finish:
-      kernels_->finish_gradient(bound, squares() + norm_words_[op.block]);
-      return mirror_->fetch_square(run.index, norm_words_[op.block]);
+      kernels_->finish_gradient(bound, squares());
+      if (plan_.choices.sharding.ranks > 1) return;
+      return mirror_->fetch_squares(run.index, op.block, squares() + norm_words_[op.block], 1);
     case OpKind::norm:
-      kernels_->norm(squares(), norm_words_.back(), static_cast<float>(run.step->settings.clip), factor());
+      kernels_->norm(bound.operands().get<const double>(Role::squares), static_cast<float>(run.step->settings.clip), factor());
+      if (plan_.choices.sharding.ranks > 1) mirror_->fetch_squares(run.index, 0, kernels_->block_sums(), graph_.blocks.size());
       return mirror_->fetch_norm(run.index);
     case OpKind::update: return enqueue_update(run, turn, bound);
     case OpKind::move:

@@ -50,10 +50,11 @@ class SquareCut {
   std::int64_t begin_, end_, most_;
 };
 
-// The sum of nodes [first, end) of a list that is sorted by ascending begin: begin_of(i) and sum_of(i) give its i-th node.
+// The sum of nodes [first, end) of a list that is sorted by ascending begin: begin_of(i) and sum_of(i) give its i-th node. Sums
+// may be of any type that can be added: a device makes a list of additions of them.
 template <typename BeginOf, typename SumOf>
-double sum_of_nodes(std::int64_t first, std::int64_t end, const BeginOf& begin_of, const SumOf& sum_of) {
-  if (first == end) return 0;
+auto sum_of_nodes(std::int64_t first, std::int64_t end, const BeginOf& begin_of, const SumOf& sum_of) -> decltype(sum_of(first)) {
+  if (first == end) return {};
   // A larger node that has nothing but this one has its sum.
   if (end - first == 1) return sum_of(first);
   // Sums the halves of the smallest node that contains all of them.

@@ -10,6 +10,7 @@
 #include "memory/base/error.h"
 #include "models/cuda/cuda_backend.cuh"
 #include "models/cuda/gemm.h"
+#include "offload/cuda/device_rank_memory.cuh"
 #include "offload/cuda/kernel_optimizer.cuh"
 #include "offload/cuda/squares.cuh"
 
@@ -45,8 +46,11 @@ class GpuDevice final : public Device {
   Runtime& runtime() override { return *runtime_; }
   Backend& backend() override { return backend_; }
   Stream* compute_stream() override { return stream_.get(); }
-  std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, StateForm form) override {
-    return std::make_unique<cuda::StreamOptimizer>(*runtime_, queue_, graph, form);
+  std::unique_ptr<KernelOptimizer> make_optimizer(const UnitGraph& graph, const Choices& choices) override {
+    return std::make_unique<cuda::StreamOptimizer>(*runtime_, queue_, graph, choices);
+  }
+  std::unique_ptr<RankMemory> make_rank_memory(const ThreadPool&) override {
+    return std::make_unique<cuda::DeviceRankMemory>(*runtime_);
   }
 #if SPILLWAY_HAS_NVTX
   void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
@@ -77,6 +81,16 @@ bool runs_on(int capability) {
     if (chip == 90 ? capability == 90 : chip / 10 == capability / 10 && chip <= capability) return true;
   }
   return false;
+}
+
+// Lets the current device copy from its peers directly. Where it cannot, the driver carries copies through the host.
+void reach(int index, std::span<const int> peers) {
+  for (const int peer : peers) {
+    int can = 0;
+    if (peer == index || cudaDeviceCanAccessPeer(&can, index, peer) != cudaSuccess || can == 0) continue;
+    cudaDeviceEnablePeerAccess(peer, 0);  // it may be on already
+  }
+  cudaGetLastError();
 }
 
 }  // namespace
@@ -117,10 +131,15 @@ Gpus find_gpus() {
 }
 
 MemoryInfo free_of_gpu(int index) { return Runtime::make_cuda(index)->memory_info(); }
+const NcclLibrary& nccl_library() {
+  static const NcclLibrary library = open_nccl();  // constant: opened once
+  return library;
+}
 
-std::unique_ptr<Device> make_cuda_device(int index) {
+std::unique_ptr<Device> make_cuda_device(int index, std::span<const int> peers) {
   auto runtime = Runtime::make_cuda(index);
   runtime->enter();
+  reach(index, peers);
   cudaFuncAttributes attributes{};
   if (const cudaError_t error = cudaFuncGetAttributes(&attributes, cuda::run_kernel<cuda::NormOfBlocks>); error != cudaSuccess) {
     cudaGetLastError();
@@ -135,7 +154,10 @@ std::unique_ptr<Device> make_cuda_device(int index) {
 
 Gpus find_gpus() { return simt::emulated_gpus(); }
 MemoryInfo free_of_gpu(int) { return simt::emulated_memory(); }
-std::unique_ptr<Device> make_cuda_device(int index) { return std::make_unique<GpuDevice>(simt::emulated_runtime(index)); }
+const NcclLibrary& nccl_library() { return simt::nccl_twin(); }
+std::unique_ptr<Device> make_cuda_device(int index, std::span<const int>) {
+  return std::make_unique<GpuDevice>(simt::emulated_runtime(index));
+}
 
 #endif
 

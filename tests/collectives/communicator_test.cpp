@@ -30,7 +30,8 @@ void on_ranks(const Sharding& sharding, Links links, std::uint64_t seed, const s
       CopyingTransport copying(late);
       Transport& transport = links == Links::lending ? static_cast<Transport&>(late) : copying;
       const ThreadPool pool(1 + rank % 2);
-      Communicator communicator(transport, sharding, pool, sum_by);
+      HostRankMemory memory(pool);
+      Communicator communicator(transport, sharding, memory, sum_by);
       body(communicator);
     });
   }

@@ -67,7 +67,8 @@ TEST(Tcp, HasTheBitsAndTheBytesOfThreads) {
         for (int rank = 0; rank < sharding.ranks; ++rank) {
           threads.emplace_back([&, rank] {
             const ThreadPool pool(1);
-            Communicator communicator(team.of(rank), sharding, pool);
+            HostRankMemory memory(pool);
+            Communicator communicator(team.of(rank), sharding, memory);
             by_threads[static_cast<std::size_t>(rank)] = reduced(communicator, sharding, elements);
             sent_by_threads[static_cast<std::size_t>(rank)] = communicator.sent().all();
           });
@@ -77,7 +78,8 @@ TEST(Tcp, HasTheBitsAndTheBytesOfThreads) {
         TcpTeam team_of_rank(rank, std::move(mesh));
         Transport& transport = team_of_rank.of(1);
         const ThreadPool pool(1);
-        Communicator communicator(transport, sharding, pool);
+        HostRankMemory memory(pool);
+        Communicator communicator(transport, sharding, memory);
         by_tcp[static_cast<std::size_t>(rank)] = reduced(communicator, sharding, elements);
         sent_by_tcp[static_cast<std::size_t>(rank)] = communicator.sent().all();
       });

@@ -48,7 +48,6 @@ class PlanMachines(PlanTest):
                              ({"optimizer_tier": "host"}, "--optimizer-tier: found host"),
                              ({"activation_tier": "host"}, "--activation-tier: found host"),
                              ({"update_on": "host"}, "--update-on: found host"),
-                             ({"collectives": "nccl"}, '--collectives: found "nccl"'),
                              ({"collectives": "mpi"}, '--collectives: found "mpi"')):
             for command in ("plan", "train"):
                 self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)

@@ -2,6 +2,8 @@
 // launches.
 #include "offload/cuda/adamw.cuh"
 #include "offload/cuda/add_gradients.cuh"
+#include "offload/cuda/part_squares.cuh"
+#include "offload/cuda/rank_sum.cuh"
 #include "offload/cuda/squares.cuh"
 
 namespace spillway::cuda {
@@ -14,6 +16,10 @@ template void device_squares(Queue&, const SquareNodes<false, true>&);
 template void device_squares(Queue&, const SquareNodes<true, true>&);
 template void launch(Queue&, const Grid&, const JoinNodes&);
 template void launch(Queue&, const Grid&, const NormOfBlocks&);
+template void launch(Queue&, const Grid&, const JoinPart&);
+template void launch(Queue&, const Grid&, const SumOfWords&);
+template void launch(Queue&, const Grid&, const SumOverRanks<1>&);
+template void launch(Queue&, const Grid&, const SumOverRanks<4>&);
 template void launch(Queue&, const Grid&, const AddGradients<1>&);
 template void launch(Queue&, const Grid&, const AddGradients<4>&);
 

@@ -235,7 +235,8 @@ class SmallTraining {
     devices_.clear();
     std::vector<RankResources> ranks;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(this->ranks()); ++rank) {
-      devices_.push_back(rank == 0 ? model_.make_device(plan_.choices.chain) : make_cpu_device(model_.pool, plan_.choices.chain));
+      const bool is_given = rank == 0 || model_.other_device;  // a backend that is looked at is rank 0's
+      devices_.push_back(is_given ? model_.make_device(plan_.choices.chain) : make_cpu_device(model_.pool, plan_.choices.chain));
       ranks.push_back({devices_.back().get(), &model_.pool, stores_.empty() ? nullptr : stores_[rank],
                        durability_.empty() ? nullptr : durability_[rank]});
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <shared_mutex>
 
 namespace spillway::simt {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr std::size_t kAlignment = 256;
 
 struct Allocations {
-  std::mutex mutex;
+  std::shared_mutex mutex;
   std::map<std::uintptr_t, GlobalRange> by_end;
 };
 Allocations& allocations() {
@@ -50,7 +51,8 @@ void end_allocation(std::byte* named) {
   std::erase_if(all.by_end, [&](const auto& entry) { return entry.second.begin == reinterpret_cast<std::uintptr_t>(named); });
 }
 
-// Takes no lock: launches only look, and nothing is made or ended meanwhile.
+std::shared_lock<std::shared_mutex> launch_under_way() { return std::shared_lock(allocations().mutex); }
+
 GlobalRange* allocation_of(std::uintptr_t address, std::size_t bytes) {
   auto& by_end = allocations().by_end;
   const auto found = by_end.lower_bound(address + bytes);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <shared_mutex>
 #include <vector>
 
 #include "tests/simt/machine.h"
@@ -18,10 +19,12 @@ struct GlobalRange {
   std::unique_ptr<std::atomic<std::uint32_t>[]> read_by, written_by;
 };
 
-// Make and end memory that kernels may name. Neither is called while a launch runs.
+// Make and end memory that kernels may name; they wait for launches under way, of all devices.
 void begin_allocation(std::byte* named, std::size_t bytes, std::byte* there);
 void end_allocation(std::byte* named);
-// The allocation in which all of the bytes lie, or null.
+// As long as it lives, memory is neither made nor ended.
+[[nodiscard]] std::shared_lock<std::shared_mutex> launch_under_way();
+// The allocation in which all of the bytes lie, or null. Only while a launch is under way.
 GlobalRange* allocation_of(std::uintptr_t address, std::size_t bytes);
 
 inline constexpr std::uintptr_t kSectorBytes = 32;

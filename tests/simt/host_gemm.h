@@ -23,7 +23,10 @@ class HostGemm final : public cuda::Gemm {
   }
   void run(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) override {
     SPILLWAY_CHECK(std::ranges::find(prepared_, spec) != prepared_.end(), "a product that was not prepared");
-    queue_.enqueue([spec, adds, operands] { multiply(spec, adds, there(operands)); });
+    queue_.enqueue([spec, adds, operands] {
+      const auto under_way = launch_under_way();
+      multiply(spec, adds, there(operands));
+    });
   }
   std::string identity() const override { return "host"; }
 

@@ -11,6 +11,7 @@
 
 #include "memory/base/random.h"
 #include "tests/simt/block.h"
+#include "tests/simt/global_memory.h"
 
 namespace spillway::simt {
 namespace {
@@ -45,6 +46,7 @@ void Queue::run(const Grid& grid, int threads_of_block, void (*body)(const void*
   Launch launch{.grid = grid, .threads = threads_of_block, .body = body, .kernel = kernel};
   launch.first_count = counted_blocks.fetch_add(static_cast<std::uint32_t>(grid.blocks));
   const std::vector<std::int64_t> order = order_of(grid.blocks, options_.seed);
+  const auto under_way = launch_under_way();
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr failure;

@@ -83,6 +83,7 @@ class Later {
  public:
   virtual ~Later() = default;
   virtual void enqueue(std::function<void()> work) = 0;
+  virtual void enqueue_host(std::function<void()> work) = 0;  // which may block
   virtual void finish() = 0;
 };
 

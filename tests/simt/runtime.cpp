@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kNaN = 0xff;  // each byte of a NaN, in every type
 
-// Allocations that the runtime has made and not yet ended, by address, with the address that the device's workers have.
+// Allocations that runtimes have made and not yet ended, by address, with the address that the device's workers have. All devices
+// of the process have one, as copies go between them, too.
 class Registry {
  public:
   void add(std::byte* begin, Bytes bytes, std::byte* there) {
@@ -49,10 +50,15 @@ class Registry {
   std::map<std::byte*, Range> ranges_;
 };
 
+Registry& all_memory() {
+  static Registry all;
+  return all;
+}
+
 struct DeviceState {
-  explicit DeviceState(const DeviceOptions& options) : device(options.seed), free(options.memory) {}
+  explicit DeviceState(const DeviceOptions& options) : device(options.seed), registry(all_memory()), free(options.memory) {}
   LazyDevice device;
-  Registry registry;
+  Registry& registry;
   std::atomic<Bytes> free;
 };
 
@@ -102,6 +108,9 @@ class LazyStream final : public Stream, public Later {
   void synchronize() override { state_->device.finish(stream_); }
   void* native_handle() const noexcept override { return const_cast<Later*>(static_cast<const Later*>(this)); }
   void enqueue(std::function<void()> work) override { state_->device.enqueue(stream_, std::move(work)); }
+  void enqueue_host(std::function<void()> work) override {
+    state_->device.enqueue(stream_, std::move(work), LazyDevice::Work::Kind::host);
+  }
   void finish() override { synchronize(); }
 
  private:

@@ -4,7 +4,8 @@
 //
 // The device's memory has two addresses: everyone but the device's own workers has one that faults when it is touched. It is full
 // of NaN at first. A copy is an Error if one of its ends is not all in one allocation, if the allocation has ended since, or if
-// it is host memory from elsewhere. The call throws it if it can tell; otherwise whoever waits gets it.
+// it is host memory from elsewhere. The call throws it if it can tell; otherwise whoever waits gets it. There may be several
+// devices: streams and events are of one, copies go between any.
 #pragma once
 
 #include <cstdint>

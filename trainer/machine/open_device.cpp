@@ -11,21 +11,55 @@
 namespace spillway {
 namespace {
 
-// The GPU with this index. Only a runtime knows its free memory, and the runtime makes a context: memory that the context takes
-// is no longer free.
-GpuHere gpu_of(const Gpus& gpus, int index) {
+const GpuFacts& facts_of(const Gpus& gpus, int index) {
+  for (const GpuFacts& gpu : gpus.usable) {
+    if (gpu.index == index) return gpu;
+  }
+  throw InputError(fmt::format("--device cuda:{}: this machine has {} that can be used, from cuda:0 on", index,
+                               counted(gpus.usable.size(), "GPU")),
+                   "`nvidia-smi` lists them.");
+}
+
+// The GPU of each rank of this host.
+std::vector<int> gpus_of_ranks(const Gpus& gpus, const RunOptions& options) {
+  const auto ranks = static_cast<std::size_t>(options.parallel.ranks_here());
+  const std::vector<int>& named = options.memory.gpus;
   if (gpus.usable.empty())
     throw InputError(
         fmt::format("--device cuda: {}", gpus.why_none),
         "Use --device cpu, or see whether `nvidia-smi` lists the GPU; `plan --profile NAME` plans for another machine.");
-  for (const GpuFacts& gpu : gpus.usable) {
-    if (gpu.index != index) continue;
-    const MemoryInfo memory = free_of_gpu(index);
-    return {.index = index, .name = gpu.name, .free = memory.free, .total = memory.total};
+  if (!named.empty()) {
+    if (named.size() == ranks) return named;
+    throw InputError(fmt::format("--device: found {} with {} on this host, allowed: one for each rank",
+                                 counted(named.size(), "GPU"), counted(ranks, "rank")));
   }
-  throw InputError(
-      fmt::format("--device cuda:{}: this machine has {} that can be used, from cuda:0 on", index, gpus.usable.size()),
-      "`nvidia-smi` lists them.");
+  if (gpus.usable.size() < ranks)
+    throw InputError(fmt::format("--ranks: {} on this host, which has {} that can be used, and each rank takes one", ranks,
+                                 counted(gpus.usable.size(), "GPU")),
+                     "Use fewer ranks, or --device cpu; --device cuda:0,0 lets two ranks share a GPU.");
+  std::vector<int> first;
+  for (std::size_t rank = 0; rank < ranks; ++rank) first.push_back(gpus.usable[rank].index);
+  return first;
+}
+
+// The GPUs of the ranks of this process.
+std::vector<int> own_gpus(const GpuHere& here, const RunOptions& options) {
+  return options.parallel.launch ? std::vector{here.of(options.parallel.launch->local_rank)} : here.of_ranks;
+}
+
+// Only a runtime knows the free memory of a GPU, and the runtime makes a context: memory that the context takes is no longer
+// free. So a process looks at its own GPUs alone.
+GpuHere gpu_of(const Gpus& gpus, const RunOptions& options) {
+  GpuHere here{.of_ranks = gpus_of_ranks(gpus, options)};
+  for (const int index : here.of_ranks) facts_of(gpus, index);
+  for (const int index : own_gpus(here, options)) {
+    if (here.name.empty()) here.name = facts_of(gpus, index).name;
+    const auto sharers = static_cast<Bytes>(std::ranges::count(here.of_ranks, index));
+    const MemoryInfo memory = free_of_gpu(index);
+    const bool is_least = here.total == 0 || memory.free / sharers < here.free;
+    if (is_least) here.free = memory.free / sharers, here.total = memory.total / sharers;
+  }
+  return here;
 }
 
 bool is_from_loaded_run(const ResolvedOptions& resolved) {
@@ -52,18 +86,25 @@ void settle_device(ResolvedOptions& resolved, const LogSink& say) {
     if (memory.profile.empty()) refuse_what_needs_a_device(memory);
     return;
   }
-  if (memory.device == DeviceChoice::automatic) memory.device_index = gpus.usable.front().index;
-  options.gpu = gpu_of(gpus, memory.device_index);
+  options.gpu = gpu_of(gpus, options);
   memory.device = DeviceChoice::cuda;
-  const GpuFacts& facts = *std::ranges::find(gpus.usable, memory.device_index, &GpuFacts::index);
-  if (say)
-    say(fmt::format("device cuda:{}: {}, compute capability {}.{}, driver for {}, {} of {} free", facts.index, facts.name,
-                    facts.capability / 10, facts.capability % 10, facts.driver, rounded_size(options.gpu->free),
-                    rounded_size(options.gpu->total)));
+  const std::optional<Launch>& launch = options.parallel.launch;
+  if (!say || (launch && launch->rank > 0)) return;
+  std::vector<int> told;
+  for (const int index : own_gpus(*options.gpu, options)) {
+    if (std::ranges::find(told, index) != told.end()) continue;
+    told.push_back(index);
+    const GpuFacts& facts = facts_of(gpus, index);
+    const MemoryInfo free = free_of_gpu(index);
+    say(fmt::format("device cuda:{}: {}, compute capability {}.{}, driver for {}, {} of {} free", index, facts.name,
+                    facts.capability / 10, facts.capability % 10, facts.driver, rounded_size(free.free),
+                    rounded_size(free.total)));
+  }
 }
 
-std::unique_ptr<Device> open_device(const RunOptions& options, const ThreadPool& pool) {
-  if (options.gpu) return make_cuda_device(options.gpu->index);
+std::unique_ptr<Device> open_device(const RunOptions& options, const ThreadPool& pool, int rank) {
+  const int place = options.parallel.launch ? options.parallel.launch->local_rank : rank;
+  if (options.gpu) return make_cuda_device(options.gpu->of(place), own_gpus(*options.gpu, options));
   return make_cpu_device(pool, is_apart(options) ? Chain::device_host_nvme : Chain::device_nvme);
 }
 

@@ -114,15 +114,20 @@ ProbeResult probe_gpu(const RunOptions& options, const ThreadPool& pool, ProbeEf
     sustained = measure_sustained(*disk, sampling);
   }
   const std::unique_ptr<Device> device = open_device(options, pool);
+  const Gpus gpus = find_gpus();
+  const auto another =
+      std::ranges::find_if(gpus.usable, [&](const GpuFacts& gpu) { return gpu.index != options.gpu->of_ranks.front(); });
+  const std::unique_ptr<Device> other =
+      another == gpus.usable.end() ? nullptr : make_cuda_device(another->index, options.gpu->of_ranks);
   ProbeResult result = in_rounds(
       sampling.rounds,
       [&](const MachineProfile&, const AddMeasurements& add) {
-        add(measure_gpu(*device, pool, sampling));
+        add(measure_gpu(*device, other.get(), pool, sampling));
         if (disk) add(measure_requests(*disk, sampling));
       },
       std::move(sustained));
   say_where(result.profile, result.profile.probed_at, fmt::format("{} with {}", host_name(), options.gpu->name), pool.threads());
-  result.profile.devices = 1;
+  result.profile.devices = static_cast<int>(gpus.usable.size());
   result.profile.tier_bytes[Tier::device] = options.gpu->total;
   result.profile.tier_bytes[Tier::host] = Runtime::make_cpu()->memory_info().total;
   return result;

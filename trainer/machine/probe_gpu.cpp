@@ -151,6 +151,27 @@ void measure_link(Device& device, const ThreadPool& pool, const Sampling& sampli
   measurements.push_back(figure("hashed_update", std::clamp(seconds(&Update::run_hashed) * update_alone, 1.0, 10.0)));
 }
 
+// Bytes a second that come from another GPU, while as many go there.
+double peer_bytes(Device& here, Device& other, const Sampling& sampling) {
+  struct Way {
+    Runtime& to;
+    Allocation source, target;
+    std::unique_ptr<Stream> stream;
+  };
+  const auto way = [](Runtime& from, Runtime& to) {
+    return Way{to, from.allocate(Tier::device, kCopied, "copies measured"), to.allocate(Tier::device, kCopied, "copies measured"),
+               to.make_stream()};
+  };
+  Way here_from_other = way(other.runtime(), here.runtime()), other_from_here = way(here.runtime(), other.runtime());
+  const auto copy = [](Way& of) {
+    of.stream->copy_async(of.target.data(), of.source.data(), kCopied);
+    of.stream->synchronize();
+  };
+  copy(here_from_other), copy(other_from_here);
+  return static_cast<double>(kCopied) *
+         rates_of({[&] { copy(here_from_other); }, [&] { copy(other_from_here); }}, sampling.pass_s)[0];
+}
+
 // Seconds until a lane continues after an operation of the device that it waited for: from the device through a thread that sees
 // the end to the lane.
 double handover_s(Device& device) {
@@ -174,11 +195,12 @@ double handover_s(Device& device) {
 
 }  // namespace
 
-std::vector<Measurement> measure_gpu(Device& device, const ThreadPool& pool, const Sampling& sampling) {
+std::vector<Measurement> measure_gpu(Device& device, Device* other, const ThreadPool& pool, const Sampling& sampling) {
   std::vector<Measurement> measurements;
   measure_type(device, sampling, DType::bfloat16, "bf16", measurements);
   measure_type(device, sampling, DType::float32, "fp32", measurements);
   measure_link(device, pool, sampling, measurements);
+  if (other != nullptr) measurements.push_back(figure("network_bytes", peer_bytes(device, *other, sampling)));
   measurements.push_back(figure("operation_s", handover_s(device)));
   // A GPU computes beside its host and shares no core with the host's updates.
   for (const char* shared : {"shared_compute", "shared_update"}) measurements.push_back(figure(shared, 1));

@@ -43,7 +43,8 @@ double mean(const std::vector<double>& values);
 
 std::vector<Measurement> measure_compute(const ThreadPool& pool, const Sampling& sampling);
 // Measures a GPU instead of the CPU, its link, and updates on its host.
-std::vector<Measurement> measure_gpu(Device& device, const ThreadPool& pool, const Sampling& sampling);
+// `other`: another GPU; null: there is none.
+std::vector<Measurement> measure_gpu(Device& device, Device* other, const ThreadPool& pool, const Sampling& sampling);
 // Compares the times of whole units with the rates of their parts, given in `parts`.
 std::vector<Measurement> measure_layers(const ThreadPool& pool, const Sampling& sampling, const MachineProfile& parts);
 // Measures the time until a lane continues after an operation of another lane that it waited for.

@@ -136,7 +136,7 @@ std::optional<std::filesystem::path> profile_cache(int threads, const std::vecto
   }
   std::size_t which = 0;
   for (const NvmeDirectory& directory : directories) which = which * 31 + std::hash<std::string>()(device_of(directory.path));
-  const std::string device = gpu ? fmt::format("-cuda{}-{:x}", gpu->index, std::hash<std::string>()(gpu->name)) : "";
+  const std::string device = gpu ? fmt::format("-cuda{}-{:x}", gpu->of_ranks.front(), std::hash<std::string>()(gpu->name)) : "";
   return base / "spillway" / fmt::format("profile-{}-{}-{:x}{}.json", host_name(), threads, which, device);
 }
 

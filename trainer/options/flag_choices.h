@@ -58,6 +58,7 @@ struct Names<CollectivesChoice> {
   static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
                                                      {"threads", CollectivesChoice::threads},
                                                      {"tcp", CollectivesChoice::tcp},
+                                                     {"nccl", CollectivesChoice::nccl},
                                                      {"parameter-server", CollectivesChoice::parameter_server}};
 };
 template <>

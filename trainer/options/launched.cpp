@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "memory/base/error.h"
+#include "trainer/options/flag_choices.h"
 
 namespace spillway {
 
@@ -18,10 +19,6 @@ void take_ranks_of(const Launch& launch, RawFlags& flags) {
 }
 
 void take_launch(const Launch& launch, RunOptions& options) {
-  if (options.parallel.collectives == CollectivesChoice::threads)
-    throw InputError(
-        fmt::format("--collectives: found threads, and {} started {} processes, allowed: auto, tcp, parameter-server", launch.by,
-                    launch.ranks));
   options.parallel.launch = launch;
   if (options.parallel.rendezvous_port > 0) options.parallel.launch->port = static_cast<int>(options.parallel.rendezvous_port);
   if (launch.is_one_host()) return;
@@ -30,6 +27,27 @@ void take_launch(const Launch& launch, RunOptions& options) {
                      "Each host has its own --nvme, which rank 0 cannot read: keep the run by --save-interval N.");
   }
   options.memory.durability = Durability::checkpoint;
+}
+
+void check_collectives(const RunOptions& options) {
+  const CollectivesChoice choice = options.parallel.collectives;
+  if (choice == CollectivesChoice::automatic || choice == CollectivesChoice::parameter_server) return;
+  const auto refuse = [choice](const std::string& because, const char* allowed, const char* help) {
+    throw InputError(
+        fmt::format("--collectives: found {}, and {}, allowed: auto, {}, parameter-server", name_of(choice), because, allowed),
+        help);
+  };
+  if (!options.parallel.launch) {
+    if (choice != CollectivesChoice::threads)
+      refuse("no launcher started this process as one of several", "threads",
+             "Start the ranks by torchrun, mpirun or srun; or let --ranks N be threads.");
+    return;
+  }
+  const CollectivesChoice theirs = options.gpu ? CollectivesChoice::nccl : CollectivesChoice::tcp;
+  if (choice == theirs) return;
+  refuse(fmt::format("{} started {} processes{}", options.parallel.launch->by, options.parallel.launch->ranks,
+                     options.gpu ? " with a GPU each" : " on CPUs"),
+         options.gpu ? "nccl" : "tcp", "");
 }
 
 }  // namespace spillway

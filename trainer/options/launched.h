@@ -12,5 +12,7 @@ namespace spillway {
 void take_ranks_of(const Launch& launch, RawFlags& flags);
 // Notes the launch in the options, and refuses what its processes cannot do yet.
 void take_launch(const Launch& launch, RunOptions& options);
+// Once the device is settled: InputError where these ranks cannot talk by --collectives.
+void check_collectives(const RunOptions& options);
 
 }  // namespace spillway

@@ -1,4 +1,6 @@
 // The flags of where bytes live and who computes: device, tiers, planning, ranks.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -38,8 +40,9 @@ json stage_json(const ParallelOptions& parallel) {
 
 void set_device(RunOptions& options, const FlagValue& value) {
   const std::string& text = value.text();
-  constexpr std::string_view kAllowed = "auto, cpu, cpu-apart, cuda, or cuda:N with N from 0 to 1023";
-  options.memory.device_index = 0;
+  constexpr std::string_view kAllowed =
+      "auto, cpu, cpu-apart, cuda, cuda:N, or cuda:N,N with one for each rank; N from 0 to 1023";
+  options.memory.gpus.clear();
   if (text == "auto") {
     options.memory.device = DeviceChoice::automatic;
     return;
@@ -55,20 +58,25 @@ void set_device(RunOptions& options, const FlagValue& value) {
   if (!text.starts_with("cuda")) value.refuse(text, kAllowed);
   options.memory.device = DeviceChoice::cuda;
   if (text == "cuda") return;
-  const char* first = text.data() + 5;
-  const char* last = text.data() + text.size();
-  int index = -1;
   if (text.size() < 6 || text[4] != ':') value.refuse(text, kAllowed);
-  const auto [end, error] = std::from_chars(first, last, index);
-  if (error != std::errc() || end != last || index < 0 || index > 1023) value.refuse(text, kAllowed);
-  options.memory.device_index = index;
+  const char* const last = text.data() + text.size();
+  for (const char* at = text.data() + 5;; ++at) {
+    int index = -1;
+    const auto [end, error] = std::from_chars(at, last, index);
+    const bool is_followed = end != last && *end == ',';
+    if (error != std::errc() || (end != last && !is_followed) || index < 0 || index > 1023) value.refuse(text, kAllowed);
+    options.memory.gpus.push_back(index);
+    if (!is_followed) return;
+    at = end;
+  }
 }
 
 json device_json(const RunOptions& options) {
   if (options.memory.device == DeviceChoice::automatic) return nullptr;
   if (options.memory.device == DeviceChoice::cpu) return "cpu";
   if (options.memory.device == DeviceChoice::cpu_apart) return "cpu-apart";
-  return options.memory.device_index == 0 ? "cuda" : fmt::format("cuda:{}", options.memory.device_index);
+  const std::vector<int>& gpus = options.memory.gpus;
+  return gpus.empty() || gpus == std::vector{0} ? "cuda" : fmt::format("cuda:{}", fmt::join(gpus, ","));
 }
 
 // Reads DIR[=SIZE]. A directory's own name may contain '=': an existing directory is meant whole; otherwise the last '='
@@ -109,8 +117,9 @@ json nvme_json(const RunOptions& options) {
 
 void add_memory_flags(std::vector<Flag>& table) {
   const FlagRows add(table, "Memory and planning");
-  add("device", "auto|cpu|cpu-apart|cuda[:N]", F::text,
+  add("device", "auto|cpu|cpu-apart|cuda[:N,...]", F::text,
       "what computes (default: the first GPU where this program can use one, else the CPU; of plan, the device of --profile). "
+      "Each rank takes a GPU, the first ones or those of cuda:N,N; one that is named twice is shared. "
       "cpu-apart: the CPU with memory apart from the host's, to try what a GPU's tiers do without one; slower",
       set_device, device_json);
   add(
@@ -171,7 +180,7 @@ void add_ranks_flags(std::vector<Flag>& table) {
       "ranks", "N", F::integer,
       "data-parallel ranks on this host, threads of this process that share its cores, its memory and its drives; torchrun, "
       "mpirun "
-      "and Slurm start processes instead, and say how many; several are trained on the CPU, and planned for GPUs",
+      "and Slurm start processes instead, and say how many. With GPUs each rank has one",
       SET { o.parallel.ranks = v.integer(1, 1 << 20); }, GET { return o.parallel.ranks; });
   add(
       "zero-stage", "auto|0..3", F::text,
@@ -184,10 +193,8 @@ void add_ranks_flags(std::vector<Flag>& table) {
       SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
   add(
       "collectives", names_of<CollectivesChoice>("|"), F::text,
-      "how ranks talk: as threads of this process, or over TCP where a launcher started them; parameter-server: rank 0 adds up "
-      "all gradients and sends the sums back, with "
-      "the "
-      "same result and more to do for it",
+      "how ranks talk: as threads of this process; where a launcher started them, over TCP, or with a GPU each by NCCL; "
+      "parameter-server: rank 0 adds up all gradients and sends the sums back, with the same result and more to do for it",
       SET { set_choice(o.parallel.collectives, v); }, GET { return choice_json(o.parallel.collectives); });
   add(
       "reduce-algorithm", names_of<ReduceAlgorithm>("|"), F::text,

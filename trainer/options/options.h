@@ -22,7 +22,7 @@ enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class CollectivesChoice : std::uint8_t { automatic, threads, tcp, parameter_server };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, tcp, nccl, parameter_server };
 enum class ReduceAlgorithm : std::uint8_t { direct, ring };
 enum class OutputFormat : std::uint8_t { table, json, html };
 
@@ -90,7 +90,7 @@ struct NvmeDirectory {
 
 struct MemoryOptions {
   DeviceChoice device = DeviceChoice::automatic;
-  int device_index = 0;                   // of cuda:N
+  std::vector<int> gpus;                  // of cuda:N,N: one for each rank of this host; empty: the first ones
   By<Tier, std::optional<Bytes>> budget;  // limits of the tiers in memory: --device-memory and the like
   std::vector<NvmeDirectory> nvme;
   // The planner chooses a value that is not given.
@@ -106,11 +106,12 @@ struct MemoryOptions {
   std::string profile;                            // a machine profile to plan for: a file, or a shipped one's name
 };
 
-// The GPU of this machine that a run takes.
+// The GPUs of this machine that a run takes.
 struct GpuHere {
-  int index = 0;
-  std::string name;
-  Bytes free = 0, total = 0;  // bytes of GPU memory, before the run took any
+  std::vector<int> of_ranks;  // [ranks of this host]; one that appears twice is shared
+  std::string name;           // of this process's first
+  Bytes free = 0, total = 0;  // of GPU memory: the least share of a rank of this process, before the run took any
+  int of(int rank) const { return of_ranks.at(static_cast<std::size_t>(rank)); }
 };
 
 struct ParallelOptions {

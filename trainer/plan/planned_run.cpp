@@ -36,7 +36,7 @@ void require_rates_of_device(const MachineProfile& machine, const RunOptions& op
   for (const LaneRate& rate : kLaneRates) {
     if (is_copy(rate.lane)) needs(machine.*rate.bytes, name_of_rate(rate.bytes));
   }
-  if (options.parallel.ranks > 1) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
+  if (options.parallel.ranks > 1 && !options.gpu) needs(machine.network_bytes, name_of_rate(&MachineProfile::network_bytes));
 }
 
 // A run must be on this machine; a plan may be for another one.
@@ -83,7 +83,11 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
     const bool is_shared = rate.of == RateOf::host || rate.of == RateOf::drive || (rate.of == RateOf::device && !has_own_device);
     if (is_shared) machine.*rate.rate /= ranks;
   }
-  if (has_own_device) return machine;
+  if (has_own_device) {
+    // What a profile of one GPU does not say: bytes of others come through the host, as where they cannot reach each other.
+    if (machine.network_bytes == 0) machine.network_bytes = std::min(machine.upload_bytes, machine.download_bytes) / 2;
+    return machine;
+  }
   // Ranks communicate through the host's memory, which they read and write, by a thread each besides those that compute.
   if (machine.network_bytes == 0) machine.network_bytes = machine.memory_bytes / 2;
   const double threads = std::max(1, machine.threads / ranks), beside = threads / (threads + 1);

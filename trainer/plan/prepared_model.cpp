@@ -26,13 +26,6 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
 }
 
-void refuse_ranks_on_gpus(const RunOptions& options) {
-  if (options.parallel.ranks == 1 || !options.gpu) return;
-  throw InputError(
-      fmt::format("--ranks {}: this version trains with several ranks on the CPU alone", options.parallel.ranks),
-      "`spillway plan` says what they take on GPUs and how fast they would be; run with --device cpu, or --ranks 1.");
-}
-
 // The machine that a plan is, or was, made for; nothing if that is this machine.
 std::optional<MachineProfile> machine_planned_for(const MemoryOptions& memory) {
   if (memory.plan.empty()) return memory.profile.empty() ? std::nullopt : std::optional(profile_named(memory.profile));
@@ -64,7 +57,6 @@ ScratchBound scratch_for(const RunOptions& options, Where where, int threads) {
 }
 
 ResolvedModel resolved(const RunOptions& options, Where where) {
-  if (where == Where::here) refuse_ranks_on_gpus(options);
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
@@ -104,7 +96,7 @@ const PreparedModel::OfRank& PreparedModel::rank_with(int rank) const {
   if (options_.parallel.ranks > 1)
     of.own = std::make_unique<ThreadPool>(threads_of_rank(options_), PoolPriority::normal, sharers);
   of.pool = of.own ? of.own.get() : &pool_;
-  of.device = open_device(options_, *of.pool);
+  of.device = open_device(options_, *of.pool, rank);
   return of;
 }
 

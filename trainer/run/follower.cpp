@@ -18,6 +18,7 @@
 #include "trainer/plan/saved_plan.h"
 #include "trainer/run/rank_store.h"
 #include "trainer/run/team_messages.h"
+#include "trainer/run/team_network.h"
 
 namespace spillway {
 namespace {
@@ -62,8 +63,9 @@ class FollowingRank {
         planned_(plan_run_on(machine_of_plan(file_.path()).value(), options_, model_, Where::here)),
         plan_(fitting(planned_)),
         store_(options_, plan_, model_.of(plan_).graph, team.rank(), order.durable, order.orphans, {}),
-        communicator_(team.transports().of(static_cast<int>(TeamChannel::network)), plan_.choices.sharding,
-                      model_.pool_of(team.rank()), sum_by(options_.parallel)) {
+        memory_(model_.device(team.rank()).make_rank_memory(model_.pool_of(team.rank()))),
+        network_(model_.device(team.rank()), team, order.nccl),
+        communicator_(network_.transport(), plan_.choices.sharding, *memory_, sum_by(options_.parallel)) {
     validate(plan_, model_.of(plan_).graph);
     const ExecutorOptions executor{
         .plan = &plan_, .model = &model_.of(plan_), .evaluation = &model_.tiled(), .seed = options_.model.seed};
@@ -90,6 +92,8 @@ class FollowingRank {
   const PlannedRun planned_;
   const Plan& plan_;
   RankStore store_;
+  const std::unique_ptr<RankMemory> memory_;
+  TeamNetwork network_;
   Communicator communicator_;
   std::optional<RankExecutor> executor_;
 };

@@ -46,8 +46,11 @@ std::vector<std::uint64_t> StepLoop::orphans_of(int rank, const LogSink& log) co
 
 // All begin at the same time; then each has said that it has.
 void StepLoop::begin_others(const TeamOfRun& team, const LogSink& log) {
+  std::optional<NcclUniqueId> nccl;
+  if (options_.gpu) nccl = new_nccl_id();
+  network_.emplace(model_.device(0), *team_, nccl);
   for (int rank = 1; rank < team_->ranks(); ++rank) {
-    const BeginOrder order{.plan = team.plan, .durable = durable_, .orphans = orphans_of(rank, log)};
+    const BeginOrder order{.plan = team.plan, .durable = durable_, .orphans = orphans_of(rank, log), .nccl = nccl};
     send_question(team_->control(rank), message_of(order));
   }
   for (int rank = 1; rank < team_->ranks(); ++rank) {
@@ -77,8 +80,10 @@ ExecutorOptions StepLoop::executor_options() const {
                           .seed = options_.model.seed};
   for (int rank = 1; rank < std::ssize(stores_); ++rank) options.other_ranks.push_back(rank_with(rank));
   for (const auto& remote : remotes_) options.remote_ranks.push_back(remote.get());
-  for (int channel = 0; team_ && channel < kTeamChannels; ++channel)
-    options.transports[static_cast<std::size_t>(channel)] = &team_->transports().of(channel);
+  if (!team_) return options;
+  options.transports[static_cast<std::size_t>(TeamChannel::network)] = &network_->transport();
+  options.transports[static_cast<std::size_t>(TeamChannel::commits)] =
+      &team_->transports().of(static_cast<int>(TeamChannel::commits));
   return options;
 }
 

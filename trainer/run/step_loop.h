@@ -19,6 +19,7 @@
 #include "trainer/run/process_team.h"
 #include "trainer/run/rank_store.h"
 #include "trainer/run/team_messages.h"
+#include "trainer/run/team_network.h"
 
 namespace spillway {
 
@@ -70,6 +71,7 @@ class StepLoop {
   ProcessTeam* const team_;
   std::vector<std::unique_ptr<RankStore>> stores_;    // of the ranks of this process
   std::vector<std::unique_ptr<RemoteRank>> remotes_;  // the others
+  std::optional<TeamNetwork> network_;                // where ranks are processes
   std::optional<Executor> executor_;
 };
 

@@ -13,11 +13,12 @@ Message message_of(const BeginOrder& order) {
   message.put(durable.yields), message.put(durable.interval);
   message.put(durable.from_step.has_value()), message.put(durable.from_step.value_or(0));
   message.put_span(std::as_bytes(std::span(order.orphans)));
+  message.put(order.nccl.has_value()), message.put(order.nccl.value_or(NcclUniqueId()));
   return message;
 }
 
 BeginOrder begin_order_in(Message& question) {
-  BeginOrder order{.plan = question.get_text(), .durable = {}, .orphans = {}};
+  BeginOrder order{.plan = question.get_text(), .durable = {}, .orphans = {}, .nccl = {}};
   const bool is_durable = question.get<bool>();
   DurableSteps durable{.store_id = question.get<std::uint64_t>(), .run_directory = question.get_text()};
   durable.yields = question.get<bool>();
@@ -29,6 +30,9 @@ BeginOrder begin_order_in(Message& question) {
   const std::span<const std::byte> orphans = question.get_span();
   order.orphans.resize(orphans.size() / sizeof(std::uint64_t));
   std::memcpy(order.orphans.data(), orphans.data(), order.orphans.size() * sizeof(std::uint64_t));
+  const bool by_nccl = question.get<bool>();
+  const auto id = question.get<NcclUniqueId>();
+  if (by_nccl) order.nccl = id;
   return order;
 }
 

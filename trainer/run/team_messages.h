@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/message.h"
+#include "collectives/nccl_library.h"
 #include "trainer/options/options.h"
 #include "trainer/run/rank_store.h"
 
@@ -20,6 +21,7 @@ struct BeginOrder {
   std::string plan;  // plan.json
   std::optional<DurableSteps> durable;
   std::vector<std::uint64_t> orphans;  // in the rank's directories
+  std::optional<NcclUniqueId> nccl;    // where ranks talk by NCCL
 };
 Message message_of(const BeginOrder& order);
 // `question`: behind the word that says what it is.

@@ -23,6 +23,7 @@
 #include "trainer/keep/starting_point.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/machine/nvme_directories.h"
+#include "trainer/options/launched.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/checkpoint_room.h"
 #include "trainer/plan/network_figures.h"
@@ -387,12 +388,9 @@ int train(const ResolvedOptions& resolved) {
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
   require_threads(threads_of_run(resolved.options));
-  if (!resolved.options.parallel.launch) {
-    if (resolved.options.parallel.collectives == CollectivesChoice::tcp)
-      throw InputError("--collectives: found tcp, and no launcher started this process as one of several, allowed: auto, threads",
-                       "Start the ranks by torchrun, mpirun or srun; or let --ranks N be threads.");
-    return TrainingRun(resolved, nullptr).run();
-  }
+  check_collectives(resolved.options);
+  if (!resolved.options.parallel.launch) return TrainingRun(resolved, nullptr).run();
+  if (resolved.options.gpu) nccl_library();  // where there is none, that is said before ranks wait for each other
   ProcessTeam team(resolved.options);
   if (team.rank() > 0) return follow(resolved.options, team);
   return team.lead([&] { return TrainingRun(resolved, &team).run(); });

@@ -246,13 +246,14 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
             DeviceChoice::cpu_apart);
   EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   // Only a run that takes the GPU checks that it exists.
-  EXPECT_EQ(options_of({"--device", "cuda:3", "--host-memory", "1GiB"}).memory.device_index, 3);
+  EXPECT_EQ(options_of({"--device", "cuda:3", "--host-memory", "1GiB"}).memory.gpus, std::vector{3});
+  EXPECT_EQ(options_of({"--device", "cuda:1,0,1", "--ranks", "3"}).memory.gpus, (std::vector{1, 0, 1}));
   EXPECT_EQ(options_of({"--device", "auto"}).memory.device, DeviceChoice::automatic);
   for (const char* flag : {"--parameter-tier", "--optimizer-tier", "--activation-tier"}) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({"--device", "cpu", flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
   }
-  for (const char* backend : {"mpi", "nccl"}) {
+  for (const char* backend : {"mpi", "gloo"}) {
     const std::string refusal = std::string("--collectives: found \"") + backend + "\", allowed: auto";
     EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
   }
