@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+from chat_macros import MACRO_CASES, PRINT_CASES, SORT_CASES
 from chat_rows import ROWS, SPECIAL
 from chat_templates import CASES
 from random_chat_template import random_template
@@ -97,14 +98,15 @@ def main():
     options = parser.parse_args()
     files = {path.name: path.read_text() for path in sorted(place.glob("*.jinja"))}
     cases = [(text, row) for text in files.values() for row in ROWS]
-    cases += [(template, ROWS[row]) for template, row in CASES]
+    fixed = CASES + MACRO_CASES + PRINT_CASES + SORT_CASES
+    cases += [(template, ROWS[row]) for template, row in fixed]
     if options.against:
         cases += [random_template(options.seed + n) for n in range(options.random)]
         with tempfile.TemporaryDirectory() as folder:
             sys.exit(compare(Program(options.against, folder), cases, options.verbose))
     texts = {name: [text_of_reference(text, row) for row in ROWS] for name, text in files.items()}
     small = [{"template": template, "row": row, "text": text_of_reference(template, ROWS[row])}
-             for template, row in CASES]
+             for template, row in fixed]
     rows = [json.dumps(row, ensure_ascii=False) for row in ROWS]  # as text: some numbers exceed what readers keep
     gold = {"rows": rows, "special": SPECIAL, "texts": texts, "cases": small}
     (place / "gold.json").write_text(json.dumps(gold, ensure_ascii=False, indent=1) + "\n")

@@ -121,20 +121,20 @@ Value prepared_messages(const Value& messages) {
   return Value::list(std::move(all));
 }
 
-Value checked_tools(const Value* tools) {
-  if (tools == nullptr || tools->is(Kind::none)) return nullptr;
-  const bool is_list = tools->is(Kind::list) &&
-                       std::ranges::all_of(tools->sequence().items, [](const Value& tool) { return tool.is(Kind::dictionary); });
+void check_tools(const Value& tools) {
+  if (tools.is(Kind::none)) return;
+  const bool is_list = tools.is(Kind::list) &&
+                       std::ranges::all_of(tools.sequence().items, [](const Value& tool) { return tool.is(Kind::dictionary); });
   if (!is_list) throw InputError("\"tools\" is no array of objects, allowed: that, or null");
-  return *tools;
 }
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(Template text, std::optional<Template> with_tools, TemplateValue::Entries variables)
-    : template_(std::move(text)), with_tools_(std::move(with_tools)), variables_(std::move(variables)) {}
+ChatTemplate::ChatTemplate(Template text, std::optional<Template> with_tools, TemplateValue::Entries variables,
+                           const TemplateDate& date)
+    : template_(std::move(text)), with_tools_(std::move(with_tools)), variables_(std::move(variables)), date_(date) {}
 
-ChatTemplate ChatTemplate::load(const fs::path& tokenizer) {
+ChatTemplate ChatTemplate::load(const fs::path& tokenizer, const TemplateDate& date) {
   std::error_code ignored;
   const fs::path directory = fs::is_directory(tokenizer, ignored) ? tokenizer : tokenizer.parent_path();
   const fs::path settings = directory / "tokenizer_config.json";
@@ -153,7 +153,7 @@ ChatTemplate ChatTemplate::load(const fs::path& tokenizer) {
   if (with_tools != sources.end()) for_tools.emplace(with_tools->second.text, with_tools->second.origin);
   Value::Entries variables;
   add_special_tokens(config, variables);
-  return {Template(text->second.text, text->second.origin), std::move(for_tools), std::move(variables)};
+  return {Template(text->second.text, text->second.origin), std::move(for_tools), std::move(variables), date};
 }
 
 std::string ChatTemplate::render(std::string_view row) const {
@@ -164,14 +164,33 @@ std::string ChatTemplate::render(std::string_view row) const {
     throw InputError(fmt::format("found {}", problem.found));
   }
   if (!parsed.is(Kind::dictionary) || entry_of(parsed, "messages") == nullptr) throw InputError("found no \"messages\"");
+  const Value* const given = entry_of(parsed, "tools");
+  const Value tools = given != nullptr ? *given : Value(nullptr);
+  const Value variables = variables_for(*entry_of(parsed, "messages"), tools, GenerationPrompt::leave_out);
+  return template_for(tools).render(variables, date_, TemplateMarks::none).text;
+}
+
+RenderedChat ChatTemplate::render_with_spans(const Value& messages, const Value& tools, GenerationPrompt prompt) const {
+  TemplateText made = template_for(tools).render(variables_for(messages, tools, prompt), date_, TemplateMarks::generated);
+  return {.text = std::move(made.text), .generated = std::move(made.generated)};
+}
+
+bool ChatTemplate::has_generation_tags() const {
+  return template_.has_generation_tags() || (with_tools_ && with_tools_->has_generation_tags());
+}
+
+const Template& ChatTemplate::template_for(const Value& tools) const {
+  return with_tools_ && !tools.is(Kind::none) ? *with_tools_ : template_;
+}
+
+Value ChatTemplate::variables_for(const Value& messages, const Value& tools, GenerationPrompt prompt) const {
+  check_tools(tools);
   Value::Entries variables = variables_;
-  Value tools = checked_tools(entry_of(parsed, "tools"));
-  const Template& text = with_tools_ && !tools.is(Kind::none) ? *with_tools_ : template_;
-  variables.emplace_back(Value("messages"), prepared_messages(*entry_of(parsed, "messages")));
-  variables.emplace_back(Value("tools"), std::move(tools));
+  variables.emplace_back(Value("messages"), prepared_messages(messages));
+  variables.emplace_back(Value("tools"), tools);
   variables.emplace_back(Value("documents"), Value(nullptr));
-  variables.emplace_back(Value("add_generation_prompt"), Value(false));
-  return text.render(Value::dictionary(std::move(variables)));
+  variables.emplace_back(Value("add_generation_prompt"), Value(prompt == GenerationPrompt::add));
+  return Value::dictionary(std::move(variables));
 }
 
 }  // namespace spillway

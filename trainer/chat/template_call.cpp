@@ -93,6 +93,9 @@ Value call_template(const TemplateSignature& signature, const Value& self, const
   work.spend(self.is_text() ? self.weight() : 0);
   Value made = call.run();
   work.spend(made.is_text() ? made.weight() : 0);
+  const bool loses_spans = self.is_text() && !self.marked_text().generated.empty() && made.is_text() && !made.text().empty() &&
+                           made.marked_text().generated.empty();
+  if (loses_spans) throw TemplateProblem{fmt::format("{} of text from a {{% generation %}} block", signature.what), true};
   return made;
 }
 
@@ -111,13 +114,13 @@ Value made_text(const TemplateCall& call, std::string text) {
 
 Value joined_text(const Value::Items& items, const Value& between, TemplateWork& work) {
   const bool escapes = between.is(Kind::markup);
-  std::string text;
+  TemplateText text;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) text += between.text();
-    text += escapes && !items[i].is(Kind::markup) ? escaped_markup(printed(items[i])) : printed(items[i]);
-    check_text_size(text.size());
+    if (i > 0) text.text += between.text();
+    append_text(text, (escapes ? escaped_text(items[i]) : as_text(items[i])).marked_text());
+    check_text_size(text.text.size());
   }
-  work.spend(static_cast<std::int64_t>(text.size()));
+  work.spend(static_cast<std::int64_t>(text.text.size()));
   return {std::move(text), between.kind()};
 }
 

@@ -9,6 +9,7 @@
 
 #include "trainer/chat/template_call.h"
 #include "trainer/chat/template_json.h"
+#include "trainer/chat/template_list_filters.h"
 #include "trainer/chat/template_text.h"
 #include "trainer/text/tokenizer_unicode.h"
 #include "trainer/text/utf8.h"
@@ -22,8 +23,6 @@ using Is = TemplateParameter::Is;
 using Names = TemplateSignature::Names;
 
 // Filters on text see other values in their printed form. Markup stays markup.
-Value as_text(const Value& value) { return value.is_text() ? value : Value(printed(value)); }
-
 Value like(const Value& text, std::string made) {
   check_text_size(made.size());
   return {std::move(made), text.kind()};
@@ -31,8 +30,8 @@ Value like(const Value& text, std::string made) {
 
 Value trim(const TemplateCall& call) {
   const Value text = as_text(call.self());
-  return like(text, std::string(call.is_given_at(0) ? strip_characters(text.text(), TextSide::both, call.text_at(0))
-                                                    : strip_space(text.text(), TextSide::both)));
+  return part_of_text(text, call.is_given_at(0) ? strip_characters(text.text(), TextSide::both, call.text_at(0))
+                                                : strip_space(text.text(), TextSide::both));
 }
 
 template <std::string (*cased)(std::string_view)>
@@ -43,7 +42,7 @@ Value with_case(const TemplateCall& call) {
 
 Value string(const TemplateCall& call) { return as_text(call.self()); }
 
-Value safe(const TemplateCall& call) { return {printed(call.self()), Kind::markup}; }
+Value safe(const TemplateCall& call) { return {as_text(call.self()).marked_text(), Kind::markup}; }
 
 Value length(const TemplateCall& call) { return length_of(call.self()); }
 
@@ -91,9 +90,11 @@ Value otherwise(const TemplateCall& call) {
 
 Value replace(const TemplateCall& call) {
   const std::int64_t most = call.is_given_at(2) ? call.whole_at(2, -1) : -1;
-  auto made = replace_text(printed(call.self()), printed(call.needed(0)), printed(call.needed(1)), most, kLongestTemplateText);
+  const Value text = as_text(call.self()), from = as_text(call.needed(0)), to = as_text(call.needed(1));
+  call.work().spend(from.weight() + to.weight());
+  auto made = replace_text(text.text(), from.text(), to.text(), most, kLongestTemplateText);
   if (!made) check_text_size(kLongestTemplateText + 1);
-  return std::move(*made);
+  return *made == text.text() ? Value(text.marked_text(), Kind::text) : Value(std::move(*made));
 }
 
 // A whole number as Python's int() reads it, but of ASCII digits only.
@@ -175,101 +176,6 @@ Value tojson(const TemplateCall& call) {
   return write_template_json(call.self(), style, kLongestTemplateText);
 }
 
-// A path to a part of each item, "a.0.b", as map, join and selectattr take it; a number is a position.
-class AttributePath {
- public:
-  explicit AttributePath(const Value& attribute) {
-    if (attribute.is_text()) {
-      for (const std::string_view part : split_at(attribute.text(), ".", -1)) {
-        const bool is_number = !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-        std::int64_t at = 0;
-        if (is_number && std::from_chars(part.data(), part.data() + part.size(), at).ec != std::errc())
-          throw TemplateProblem{"an attribute with a number of more than 64 bits"};
-        parts_.push_back(is_number ? Value(at) : Value(part));
-      }
-    } else if (!attribute.is(Kind::none)) {
-      parts_.push_back(attribute);
-    }
-  }
-  Value of(Value item, const Value& otherwise = nullptr) const {
-    for (const Value& part : parts_) {
-      item = item_of(item, part);
-      if (!item.is_defined() && !otherwise.is(Kind::none)) item = otherwise;
-    }
-    return item;
-  }
-
- private:
-  Value::Items parts_;
-};
-
-Value join(const TemplateCall& call) {
-  Value::Items items = items_with_limits(call.self(), call.work());
-  if (call.is_given_at(1)) {
-    const AttributePath path(call.needed(1));
-    for (Value& item : items) item = path.of(item);
-  }
-  return joined_text(items, call.given(0) != nullptr ? Value(printed(call.needed(0))) : Value(""), call.work());
-}
-
-// The arguments after the first `taken`, for the filter or test that the call names.
-TemplateArguments arguments_behind(const TemplateCall& call, std::size_t taken) {
-  TemplateArguments rest = call.all();
-  rest.values.erase(rest.values.begin(), rest.values.begin() + static_cast<std::ptrdiff_t>(taken));
-  return rest;
-}
-
-const TemplateSignature& named_callee(const Value& name, std::string_view of,
-                                      const TemplateSignature* (*find)(std::string_view)) {
-  const TemplateSignature* const found = name.is_text() ? find(name.text()) : nullptr;
-  if (found == nullptr)
-    throw TemplateProblem{
-        fmt::format("{} by {}, which is not in this version", of, name.is_text() ? in_quotes(name.text()) : kind_name(name))};
-  return *found;
-}
-
-Value map(const TemplateCall& call) {
-  if (!is_true(call.self())) return Value::sequence(Kind::iterator, {});
-  Value::Items made = items_with_limits(call.self(), call.work());
-  leave_iterator(call.self());
-  if (call.all().values.empty()) {
-    static const TemplateSignature kByAttribute = {
-        "the filter map", "map", {{"attribute", Is::needed}, {"default"}}, Names::may_be_used, nullptr};
-    const TemplateCall by_attribute(kByAttribute, call.self(), call.all(), call.work());
-    const AttributePath path(by_attribute.needed(0));
-    for (Value& item : made) item = path.of(item, by_attribute.given(1) != nullptr ? by_attribute.needed(1) : Value(nullptr));
-  } else {
-    const TemplateSignature& filter = named_callee(call.all().values[0], "the filter map", find_template_filter);
-    const TemplateArguments arguments = arguments_behind(call, 1);
-    for (Value& item : made) item = call_template(filter, item, arguments, call.work());
-  }
-  return Value::sequence(Kind::iterator, std::move(made));
-}
-
-enum class Keeps : std::uint8_t { what_is_so, what_is_not };
-enum class Looks : std::uint8_t { at_item, at_attribute };
-template <Keeps keeps, Looks looks>
-Value select(const TemplateCall& call) {
-  if (!is_true(call.self())) return Value::sequence(Kind::iterator, {});
-  const Value::Items& given = call.all().values;
-  constexpr std::size_t kTest = looks == Looks::at_attribute ? 1 : 0;
-  if (given.size() < kTest) throw TemplateProblem{"the filters selectattr and rejectattr without an attribute"};
-  const AttributePath path(kTest == 1 ? given[0] : Value(nullptr));
-  const TemplateSignature* const test =
-      given.size() > kTest ? &named_callee(given[kTest], "the filter select or its like", find_template_test) : nullptr;
-  if (test == nullptr && !call.all().names.empty())
-    throw TemplateProblem{fmt::format("the filter select or its like with {}=, and without a test", call.all().names[0])};
-  const TemplateArguments arguments = test != nullptr ? arguments_behind(call, kTest + 1) : TemplateArguments();
-  Value::Items kept;
-  for (const Value& item : items_with_limits(call.self(), call.work())) {
-    const Value looked_at = path.of(item);
-    const bool is_so = is_true(test != nullptr ? call_template(*test, looked_at, arguments, call.work()) : looked_at);
-    if (is_so == (keeps == Keeps::what_is_so)) kept.push_back(item);
-  }
-  leave_iterator(call.self());
-  return Value::sequence(Kind::iterator, std::move(kept));
-}
-
 template <Kind... kinds>
 Value is_any(const TemplateCall& call) {
   return (call.self().is(kinds) || ...);
@@ -338,17 +244,15 @@ Value space(const TemplateCall& call) {
 }  // namespace
 
 const TemplateSignature* find_template_filter(std::string_view name) {
-  using enum Keeps;
-  using enum Looks;
   static const std::vector<TemplateSignature> kFilters = {
       {"the filter trim", "trim", {{"chars"}}, Names::may_be_used, trim},
       {"the filter length", "length", {}, Names::are_positions, length},
       {"the filter count", "count", {}, Names::are_positions, length},
       {"the filter tojson", "tojson", {{"ensure_ascii"}, {"indent"}, {"separators"}, {"sort_keys"}}, Names::may_be_used, tojson},
-      {"the filter join", "join", {{"d"}, {"attribute"}}, Names::may_be_used, join},
       {"the filter lower", "lower", {}, Names::may_be_used, with_case<lower_case>},
       {"the filter upper", "upper", {}, Names::may_be_used, with_case<upper_case>},
       {"the filter capitalize", "capitalize", {}, Names::may_be_used, with_case<capitalized>},
+      {"the filter title", "title", {}, Names::may_be_used, with_case<titled_by_space>},
       {"the filter first", "first", {}, Names::may_be_used, first},
       {"the filter last", "last", {}, Names::may_be_used, last},
       {"the filter list", "list", {}, Names::may_be_used, list},
@@ -360,14 +264,9 @@ const TemplateSignature* find_template_filter(std::string_view name) {
       {"the filter items", "items", {}, Names::may_be_used, items},
       {"the filter safe", "safe", {}, Names::may_be_used, safe},
       {"the filter reverse", "reverse", {}, Names::may_be_used, reverse},
-      {"the filter map", "map", {}, Names::go_on, map},
-      {"the filter select", "select", {}, Names::go_on, select<what_is_so, at_item>},
-      {"the filter reject", "reject", {}, Names::go_on, select<what_is_not, at_item>},
-      {"the filter selectattr", "selectattr", {}, Names::go_on, select<what_is_so, at_attribute>},
-      {"the filter rejectattr", "rejectattr", {}, Names::go_on, select<what_is_not, at_attribute>},
   };
   const auto found = std::ranges::find(kFilters, name, &TemplateSignature::name);
-  return found != kFilters.end() ? &*found : nullptr;
+  return found != kFilters.end() ? &*found : find_template_list_filter(name);
 }
 
 const TemplateSignature* find_template_test(std::string_view name) {
@@ -406,6 +305,7 @@ const TemplateSignature* find_template_function(std::string_view name) {
       {"namespace()", "namespace", {}, Names::go_on, space},
       // Its message is no problem of the template: the renderer throws it.
       {"raise_exception()", "raise_exception", {{"message", Is::needed}}, Names::may_be_used, nullptr},
+      {"strftime_now()", "strftime_now", {{"format", Is::needed}}, Names::may_be_used, nullptr},  // the renderer knows the date
   };
   const auto found = std::ranges::find(kFunctions, name, &TemplateSignature::name);
   return found != kFunctions.end() ? &*found : nullptr;

@@ -133,9 +133,7 @@ class Lexer {
       return pass(at_ + end);
     }
     if (is_digit(rest[0])) {
-      std::size_t end = 1;
-      while (end < rest.size() && (is_digit(rest[end]) || (rest[end] == '.' && end + 1 < rest.size() && is_digit(rest[end + 1]))))
-        ++end;
+      const std::size_t end = end_of_number(rest);
       add(Token::Kind::number, std::string(rest.substr(0, end)));
       return pass(at_ + end);
     }
@@ -149,6 +147,23 @@ class Lexer {
       refuse(fmt::format("found {}", quoted_json(rest.substr(0, static_cast<std::size_t>(decode_utf8(rest.data()).bytes)))));
     add(Token::Kind::symbol, std::string(1, rest[0]));
     pass(at_ + 1);
+  }
+
+  // Behind a dot a number is whole: `a.0.1` is a[0][1].
+  std::size_t end_of_number(std::string_view rest) const {
+    const auto digits = [&](std::size_t from) {
+      while (from < rest.size() && is_digit(rest[from])) ++from;
+      return from;
+    };
+    std::size_t end = digits(1);
+    if (at_ > 0 && source_[at_ - 1] == '.') return end;
+    if (end < rest.size() && rest[end] == '.' && digits(end + 1) > end + 1) end = digits(end + 1);
+    if (end < rest.size() && (rest[end] == 'e' || rest[end] == 'E')) {
+      const bool has_sign = end + 1 < rest.size() && (rest[end + 1] == '+' || rest[end + 1] == '-');
+      const std::size_t first = end + (has_sign ? 2 : 1);
+      if (digits(first) > first) end = digits(first);
+    }
+    return end;
   }
 
   void string(std::string_view rest) {

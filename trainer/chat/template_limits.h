@@ -14,8 +14,11 @@ inline constexpr std::size_t kLongestTemplateText = 256 << 20;            // byt
 inline constexpr std::int64_t kMostTemplateItems = 1 << 20;               // items of a list that is made
 inline constexpr std::int64_t kLongestTemplateRange = 100'000;            // as the reference's sandbox has it
 inline constexpr std::size_t kDeepestTemplateValue = 200;                 // containers nested in one another
-inline constexpr std::int64_t kMostTemplateSteps = 10'000'000;            // statements and rounds of loops
+inline constexpr std::int64_t kMostTemplateSteps = 10'000'000;            // statements, rounds of loops and calls of macros
+inline constexpr int kDeepestTemplateCalls = 200;                         // macros that call each other: about as in Python
+inline constexpr int kDeepestTemplateEvaluation = 3000;                   // blocks and expressions: bounds the stack
 inline constexpr std::int64_t kMostTemplateWork = std::int64_t{1} << 32;  // bytes made or read
+inline constexpr std::int64_t kCostOfTemplateCall = 4096;                 // of a macro, as bytes of work
 
 class TemplateWork {
  public:

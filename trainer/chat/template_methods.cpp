@@ -18,8 +18,7 @@ using Names = TemplateSignature::Names;
 template <TextSide side>
 Value strip(const TemplateCall& call) {
   const std::string& text = call.self().text();
-  return made_text(call,
-                   std::string(call.is_given_at(0) ? strip_characters(text, side, call.text_at(0)) : strip_space(text, side)));
+  return part_of_text(call.self(), call.is_given_at(0) ? strip_characters(text, side, call.text_at(0)) : strip_space(text, side));
 }
 
 template <std::string (*cased)(std::string_view)>
@@ -44,7 +43,7 @@ Value replace(const TemplateCall& call) {
   auto made = replace_text(call.self().text(), call.text_at(0), escapes ? escaped_markup(call.text_at(1)) : call.text_at(1),
                            call.whole_at(2, -1), kLongestTemplateText);
   if (!made) check_text_size(kLongestTemplateText + 1);
-  return made_text(call, std::move(*made));
+  return *made == call.self().text() ? call.self() : made_text(call, std::move(*made));
 }
 
 Value split(const TemplateCall& call) {
@@ -54,7 +53,7 @@ Value split(const TemplateCall& call) {
   if (call.is_given_at(0) && call.text_at(0).empty()) throw TemplateProblem{".split() by an empty text"};
   Value::Items parts;
   for (const std::string_view part : call.is_given_at(0) ? split_at(text, call.text_at(0), most) : split_at_space(text, most))
-    parts.emplace_back(std::string(part), call.self().kind());
+    parts.push_back(part_of_text(call.self(), part));
   check_item_count(parts.size());
   return Value::list(std::move(parts));
 }
@@ -95,6 +94,7 @@ const std::vector<TemplateSignature>& text_methods() {
       {".upper()", "upper", {}, Names::are_positions, with_case<upper_case>},
       {".lower()", "lower", {}, Names::are_positions, with_case<lower_case>},
       {".capitalize()", "capitalize", {}, Names::are_positions, with_case<capitalized>},
+      {".title()", "title", {}, Names::are_positions, with_case<titled>},
       {".startswith()",
        "startswith",
        {{"prefix", Is::needed}, {"start", Is::unknown}, {"end", Is::unknown}},
@@ -211,7 +211,7 @@ Value at_index(const Value& value, const Value& key) {
   const std::int64_t at = key.integer() < 0 ? key.integer() + size : key.integer();
   if (at < 0 || at >= size) return {};
   if (!value.is_text()) return value.sequence().items[static_cast<std::size_t>(at)];
-  return {std::string(text_between(value.text(), at, at + 1)), value.kind()};
+  return part_of_text(value, text_between(value.text(), at, at + 1));
 }
 
 }  // namespace

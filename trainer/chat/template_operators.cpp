@@ -18,17 +18,20 @@ using Kind = TemplateValue::Kind;
   throw TemplateProblem{fmt::format("{} of {} and {}", op, kind_name(left), kind_name(right))};
 }
 
-Value made_text(std::string left, std::string_view right, Kind kind, TemplateWork& work) {
-  check_text_size(left.size() + right.size());
-  left += right;
-  work.spend(static_cast<std::int64_t>(left.size()));
-  return {std::move(left), kind};
+Value chained(const Value& left, const Value& right, Kind kind, TemplateWork& work) {
+  const std::size_t bytes = left.text().size() + right.text().size();
+  check_text_size(bytes);
+  work.spend(static_cast<std::int64_t>(bytes));
+  TemplateText text;
+  text.text.reserve(bytes);
+  append_text(text, left.marked_text());
+  append_text(text, right.marked_text());
+  return {std::move(text), kind};
 }
 
 Value sum_of_texts(const Value& left, const Value& right, TemplateWork& work) {
-  if (!left.is(Kind::markup) && !right.is(Kind::markup)) return made_text(left.text(), right.text(), Kind::text, work);
-  const auto escaped = [](const Value& value) { return value.is(Kind::markup) ? value.text() : escaped_markup(value.text()); };
-  return made_text(escaped(left), escaped(right), Kind::markup, work);
+  if (!left.is(Kind::markup) && !right.is(Kind::markup)) return chained(left, right, Kind::text, work);
+  return chained(escaped_text(left), escaped_text(right), Kind::markup, work);
 }
 
 Value sum_of_sequences(const Value& left, const Value& right, TemplateWork& work) {
@@ -88,7 +91,7 @@ bool relation(std::string_view op, const Value& left, const Value& right, Templa
 
 Value operate(std::string_view op, const Value& left, const Value& right, TemplateWork& work) {
   if (op == "in" || op == "not in" || op.find_first_of("<>=") != op.npos) return relation(op, left, right, work);
-  if (op == "~") return made_text(printed(left), printed(right), Kind::text, work);
+  if (op == "~") return chained(as_text(left), as_text(right), Kind::text, work);
   if (op == "+" && left.is_text() && right.is_text()) return sum_of_texts(left, right, work);
   const bool are_sequences = left.kind() == right.kind() && (left.is(Kind::list) || left.is(Kind::tuple));
   if (op == "+" && are_sequences) return sum_of_sequences(left, right, work);
@@ -122,7 +125,7 @@ Value slice_of(const Value& whole, const Value& first, const Value& last, const 
   const std::int64_t to = by > 0 ? bound(last, size, 0, size) : bound(last, -1, -1, size - 1);
   if (whole.is_text() && by == 1) {
     work.spend(whole.weight());
-    return {std::string(text_between(whole.text(), from, to)), whole.kind()};
+    return part_of_text(whole, text_between(whole.text(), from, to));
   }
   const Value::Items items = whole.is_text() ? items_with_limits(Value(whole.text()), work) : whole.sequence().items;
   Value::Items list;

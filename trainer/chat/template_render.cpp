@@ -7,6 +7,8 @@
 #include "memory/base/error.h"
 #include "trainer/chat/template.h"
 #include "trainer/chat/template_call.h"
+#include "trainer/chat/template_date.h"
+#include "trainer/chat/template_macro.h"
 #include "trainer/chat/template_operators.h"
 #include "trainer/chat/template_syntax.h"
 #include "trainer/chat/template_text.h"
@@ -22,8 +24,9 @@ using Kind = TemplateValue::Kind;
 
 class Renderer {
  public:
-  Renderer(const std::string& origin, const Value& variables) : origin_(origin), scopes_(1) {
-    for (const auto& [name, value] : entries_of(variables)) scopes_[0][name.text()] = value;
+  Renderer(const std::string& origin, const Value& variables, const TemplateDate& date, TemplateMarks marks)
+      : origin_(origin), date_(date), marks_(marks), scopes_(1) {
+    for (const auto& [name, value] : entries_of(variables)) scopes_[0].variables[name.text()] = value;
   }
   // Namespaces may hold each other and themselves, so their entries are cleared here.
   ~Renderer() {
@@ -32,8 +35,8 @@ class Renderer {
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
 
-  std::string run(const TemplateBody& body) {
-    std::string out;
+  TemplateText run(const TemplateBody& body) {
+    TemplateText out;
     try {
       render(body, out);
     } catch (const TemplateProblem& problem) {  // from a statement: problems from expressions know their line
@@ -53,19 +56,25 @@ class Renderer {
     throw InputError(fmt::format("{}: line {}: {}", origin_, at.line, found));
   }
 
-  Flow render(const TemplateBody& body, std::string& out) {
+  Flow render(const TemplateBody& body, TemplateText& out) {
+    go_deeper();
+    Flow flow = Flow::goes_on;
     for (const Statement& statement : body.statements) {
       work_.step();
-      const Flow flow = render(statement, out);
-      if (out.size() > kLongestTemplateText)
+      flow = render(statement, out);
+      if (out.text.size() > kLongestTemplateText)
         throw InputError(fmt::format("{}: makes more than {} bytes of one conversation", origin_, kLongestTemplateText));
-      if (flow != Flow::goes_on) return flow;
+      if (flow != Flow::goes_on) break;
     }
-    return Flow::goes_on;
+    --depth_;
+    return flow;
   }
-  Flow render(const Statement& statement, std::string& out) {
+  Flow render(const Statement& statement, TemplateText& out) {
     switch (statement.kind) {
-      case Statement::Kind::text: out += statement.text; return Flow::goes_on;
+      case Statement::Kind::text:
+        work_.spend(static_cast<std::int64_t>(statement.text.size()));
+        out.text += statement.text;
+        return Flow::goes_on;
       case Statement::Kind::output: output(statement.expressions[0], out); return Flow::goes_on;
       case Statement::Kind::branches: {
         std::size_t taken = 0;
@@ -73,37 +82,80 @@ class Renderer {
         return taken < statement.bodies.size() ? render(statement.bodies[taken], out) : Flow::goes_on;
       }
       case Statement::Kind::loop: return loop(statement, out);
-      case Statement::Kind::scope: return render_within(statement.bodies[0], out);
+      case Statement::Kind::generation: generation(statement, out); return Flow::goes_on;
       case Statement::Kind::set: assign(statement, value_of(statement.expressions[0])); return Flow::goes_on;
       case Statement::Kind::set_body: {
-        std::string text;
+        TemplateText text;
         const Flow flow = render_within(statement.bodies[0], text);
-        if (flow == Flow::goes_on) assign(statement, Value(std::move(text)));
+        if (flow == Flow::goes_on) assign(statement, Value(std::move(text), Kind::text));
         return flow;
       }
+      case Statement::Kind::macro: scopes_.back().variables[statement.text] = macro_here(statement); return Flow::goes_on;
+      case Statement::Kind::call_block: call_block(statement, out); return Flow::goes_on;
       case Statement::Kind::break_loop: return Flow::breaks;
       case Statement::Kind::continue_loop: return Flow::continues;
     }
     return Flow::goes_on;
   }
-  void output(const Expression& expression, std::string& out) {
+  void output(const Expression& expression, TemplateText& out) {
     const Value value = value_of(expression);
-    if (value.is_text())
-      out += value.text();
-    else
-      located(expression, [&] { out += printed(value); });
+    located(expression, [&] {
+      const Value text = value.is_text() ? value : Value(printed(value));
+      work_.spend(text.weight());
+      append_text(out, text.marked_text());
+    });
+  }
+  void generation(const Statement& statement, TemplateText& out) {
+    const std::size_t first = out.text.size(), spans = out.generated.size();
+    render_within(statement.bodies[0], out);
+    if (marks_ == TemplateMarks::none) return;
+    out.generated.resize(spans);  // blocks within this one have no spans of their own
+    out.generated.emplace_back(first, out.text.size());
   }
   // Renders in a scope of its own: variables that are set in it end with it.
-  Flow render_within(const TemplateBody& body, std::string& out) {
-    scopes_.emplace_back();
+  Flow render_within(const TemplateBody& body, TemplateText& out) {
+    enter_scope(scopes_.size() - 1);
     const Flow flow = render(body, out);
     scopes_.pop_back();
     return flow;
   }
+  void enter_scope(std::size_t parent) { scopes_.push_back({.variables = {}, .parent = parent}); }
+
+  Value macro_here(const Statement& statement) const {
+    return Value::macro({.statement = &statement, .scope = scopes_.size() - 1});
+  }
+  void call_block(const Statement& statement, TemplateText& out) {
+    const Expression& expression = statement.expressions[0];
+    located(expression, [&] {
+      const Value text = call(expression, macro_here(statement.bodies[0].statements[0]));
+      if (!text.is_text()) throw TemplateProblem{fmt::format("a call block that gives {}", kind_name(text)), true};
+      append_text(out, text.marked_text());
+    });
+  }
+  Value call_macro(const TemplateMacro& macro, const TemplateArguments& arguments) {
+    if (++calls_ > kDeepestTemplateCalls)
+      throw TemplateProblem{fmt::format("macros that call each other more than {} deep", kDeepestTemplateCalls)};
+    work_.step();
+    work_.spend(kCostOfTemplateCall);
+    const Statement& statement = *macro.statement;
+    const MacroArguments bound = macro_arguments(statement, arguments);
+    enter_scope(macro.scope);
+    for (const auto& [name, value] : bound.values) scopes_.back().variables[name] = value;
+    for (const std::size_t parameter : bound.missing) {
+      const std::size_t with_default = statement.names.size() - statement.expressions.size();
+      if (parameter >= with_default)
+        scopes_.back().variables[statement.names[parameter]] = value_of(statement.expressions[parameter - with_default]);
+    }
+    TemplateText text;
+    render(statement.bodies[0], text);
+    scopes_.pop_back();
+    --calls_;
+    return {std::move(text), Kind::text};
+  }
 
   void assign(const Statement& statement, Value value) {
     if (statement.names.size() == 1) {
-      scopes_.back()[statement.names[0]] = std::move(value);
+      scopes_.back().variables[statement.names[0]] = std::move(value);
       return;
     }
     const std::string &name = statement.names[0], &member = statement.names[1];
@@ -121,12 +173,12 @@ class Renderer {
       entries.emplace_back(Value(member), std::move(value));
   }
 
-  Flow loop(const Statement& statement, std::string& out) {
+  Flow loop(const Statement& statement, TemplateText& out) {
     const Expression& over = statement.expressions[0];
     const Value whole = value_of(over);
     Value::Items all;
     located(over, [&] { all = items_with_limits(whole, work_); });
-    scopes_.emplace_back();
+    enter_scope(scopes_.size() - 1);
     auto state = std::make_shared<TemplateLoop>();
     const std::vector<bool> is_met = items_met(statement, all);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -135,13 +187,13 @@ class Renderer {
     const bool has_items = !state->items.empty();
     for (std::size_t i = 0; i < all.size(); ++i) {
       work_.step();
-      scopes_.back().clear();
+      scopes_.back().variables.clear();
       name_item(statement, all[i]);
       if (meets(statement) != is_met[i])
         throw ResourceError(fmt::format(
             "{}: line {}: a loop whose condition is changed by what it does, which is not in this version", origin_, over.line));
       if (!is_met[i]) continue;
-      scopes_.back()["loop"] = Value::loop(state);
+      scopes_.back().variables["loop"] = Value::loop(state);
       if (render(statement.bodies[0], out) == Flow::breaks) {
         leave_iterator(whole);
         break;
@@ -149,7 +201,7 @@ class Renderer {
       ++state->index0;
     }
     scopes_.pop_back();
-    return !has_items && statement.bodies.size() > 1 ? render(statement.bodies[1], out) : Flow::goes_on;
+    return !has_items && statement.bodies.size() > 1 ? render_within(statement.bodies[1], out) : Flow::goes_on;
   }
   // Evaluates the loop's condition for every item before the loop begins, so that loop.last is known from the first item on.
   std::vector<bool> items_met(const Statement& statement, const Value::Items& all) {
@@ -165,21 +217,28 @@ class Renderer {
   bool meets(const Statement& statement) { return statement.expressions.size() == 1 || holds(statement.expressions[1]); }
   void name_item(const Statement& statement, const Value& item) {
     if (statement.names.size() == 1) {
-      scopes_.back()[statement.names[0]] = item;
+      scopes_.back().variables[statement.names[0]] = item;
       return;
     }
     const bool has_parts = item.is_sequence() && !item.is(Kind::iterator);
     if (!has_parts || item.sequence().items.size() != statement.names.size())
       refuse(statement.expressions[0],
              fmt::format("an item that is {} has no {} parts", kind_name(item), statement.names.size()));
-    for (std::size_t i = 0; i < statement.names.size(); ++i) scopes_.back()[statement.names[i]] = item.sequence().items[i];
+    for (std::size_t i = 0; i < statement.names.size(); ++i)
+      scopes_.back().variables[statement.names[i]] = item.sequence().items[i];
   }
 
   Value* find(const std::string& name) {
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-      if (const auto found = scope->find(name); found != scope->end()) return &found->second;
+    for (std::size_t scope = scopes_.size() - 1;; scope = scopes_[scope].parent) {
+      std::map<std::string, Value>& variables = scopes_[scope].variables;
+      if (const auto found = variables.find(name); found != variables.end()) return &found->second;
+      if (scope == 0) return nullptr;
     }
-    return nullptr;
+  }
+  void go_deeper() {
+    if (++depth_ > kDeepestTemplateEvaluation)
+      throw InputError(fmt::format("{}: evaluates expressions and blocks more than {} deep within each other", origin_,
+                                   kDeepestTemplateEvaluation));
   }
 
   // Adds the place of an expression to a problem in it.
@@ -195,7 +254,9 @@ class Renderer {
   Value value_of(const Expression& expression) {
     if (expression.kind == Expression::Kind::literal) return expression.value;
     Value value;
+    go_deeper();
     located(expression, [&] { value = compute(expression); });
+    --depth_;
     if (static_cast<std::size_t>(value.depth()) > kDeepestTemplateValue)
       refuse(expression, fmt::format("values more than {} deep within each other", kDeepestTemplateValue));
     return value;
@@ -219,18 +280,23 @@ class Renderer {
         return Value::dictionary(std::move(entries));
       }
       case Expression::Kind::binary: return binary(expression);
+      case Expression::Kind::comparison: return comparison(expression);
+      case Expression::Kind::spread: break;  // only among arguments
       case Expression::Kind::slice:
         return slice_of(value_of(expression.parts[0]), value_of(expression.parts[1]), value_of(expression.parts[2]),
                         value_of(expression.parts[3]), work_);
-      case Expression::Kind::call: return call(expression);
-      case Expression::Kind::filter:
-        return call_template(*find_template_filter(expression.name), value_of(expression.parts[0]), arguments_of(expression),
-                             work_);
-      case Expression::Kind::test:
-        return call_template(*find_template_test(expression.name), value_of(expression.parts[0]), arguments_of(expression),
-                             work_);
+      case Expression::Kind::call: return call(expression, Value());
+      case Expression::Kind::filter: return by_name(expression, find_template_filter(expression.name), "filter");
+      case Expression::Kind::test: return by_name(expression, find_template_test(expression.name), "test");
     }
     return {};
+  }
+  Value by_name(const Expression& expression, const TemplateSignature* callee, std::string_view kind) {
+    const Value value = value_of(expression.parts[0]);
+    const TemplateArguments arguments = arguments_of(expression);
+    if (callee == nullptr)
+      throw TemplateProblem{fmt::format("the {} {}, which is not in this version", kind, expression.name), true};
+    return call_template(*callee, value, arguments, work_);
   }
   Value variable(const std::string& name) {
     if (const Value* const found = find(name)) return *found;
@@ -254,15 +320,48 @@ class Renderer {
     return operate(op, left, value_of(expression.parts[1]), work_);
   }
 
+  // a < b < c is a < b and b < c.
+  Value comparison(const Expression& expression) {
+    Value left = value_of(expression.parts[0]), holds;
+    for (std::size_t i = 1; i < expression.parts.size(); ++i) {
+      Value right = value_of(expression.parts[i]);
+      holds = operate(expression.names[i - 1], left, right, work_);
+      if (!is_true(holds)) break;
+      left = std::move(right);
+    }
+    return holds;
+  }
+
   Value::Items values_of(const std::vector<Expression>& parts, std::size_t first) {
     Value::Items values;
-    for (std::size_t i = first; i < parts.size(); ++i) values.push_back(value_of(parts[i]));
+    for (std::size_t i = first; i < parts.size(); ++i) {
+      if (parts[i].kind != Expression::Kind::spread) {
+        values.push_back(value_of(parts[i]));
+        continue;
+      }
+      for (Value& value : items_with_limits(value_of(parts[i].parts[0]), work_)) values.push_back(std::move(value));
+    }
     return values;
   }
   TemplateArguments arguments_of(const Expression& expression) {
-    return {.values = values_of(expression.parts, 1), .names = expression.names, .named = values_of(expression.named, 0)};
+    TemplateArguments arguments{.values = values_of(expression.parts, 1), .names = {}, .named = {}};
+    for (std::size_t i = 0; i < expression.names.size(); ++i) {
+      Value value = value_of(expression.named[i]);
+      if (expression.names[i] != kSpreadArguments) {
+        arguments.names.push_back(expression.names[i]);
+        arguments.named.push_back(std::move(value));
+        continue;
+      }
+      if (!value.is(Kind::dictionary)) throw TemplateProblem{fmt::format("a call with ** of {}", kind_name(value))};
+      for (const auto& [name, each] : entries_of(value)) {
+        arguments.names.push_back(printed(name));
+        arguments.named.push_back(each);
+      }
+    }
+    return arguments;
   }
-  Value call(const Expression& expression) {
+  // `caller` is the macro of a call block, else not defined.
+  Value call(const Expression& expression, const Value& caller) {
     const Expression& callee = expression.parts[0];
     if (callee.kind == Expression::Kind::name && find(callee.name) == nullptr && find_template_function(callee.name) == nullptr)
       throw TemplateProblem{fmt::format("a call of {}, which is not in this version", callee.name), true};
@@ -270,38 +369,58 @@ class Renderer {
     // Such values have no member of that name: the message tells the missing name.
     if (callee.kind == Expression::Kind::member && !what.is_defined())
       throw TemplateProblem{fmt::format("a call of .{}(), which is not defined or not allowed", callee.name)};
-    const TemplateArguments arguments = arguments_of(expression);
+    TemplateArguments arguments = arguments_of(expression);
+    if (caller.is_defined()) {
+      arguments.names.emplace_back("caller");
+      arguments.named.push_back(caller);
+    }
+    if (what.is(Kind::macro)) return call_macro(what.macro(), arguments);
     if (what.is(Kind::method))
       return call_template(template_method(what.method().of, what.method().name), what.method().of, arguments, work_);
     if (!what.is(Kind::function)) throw TemplateProblem{fmt::format("a call of {}", kind_name(what))};
     const TemplateSignature& function = *find_template_function(what.text());
-    if (function.run == nullptr) raise(function, arguments);
+    if (function.run == nullptr) return call_renderer(function, arguments);
     Value made = call_template(function, Value(), arguments, work_);
     if (made.is(Kind::space)) spaces_.push_back(made);
     return made;
   }
-  [[noreturn]] void raise(const TemplateSignature& function, const TemplateArguments& arguments) {
+  // Functions that need more than their arguments.
+  Value call_renderer(const TemplateSignature& function, const TemplateArguments& arguments) {
     const Value self;
     const TemplateCall call(function, self, arguments, work_);
+    if (function.name == "strftime_now") return formatted_date(date_, call.text_at(0));
     std::string said = printed(call.needed(0));
     std::ranges::replace(said, '\n', ' ');
     throw InputError(fmt::format("{}: the template refuses the messages: {}", origin_, said));
   }
 
+  struct Scope {
+    std::map<std::string, Value> variables;
+    std::size_t parent = 0;  // for names that it lacks: of a macro, where it was defined
+  };
+
   const std::string& origin_;
-  std::vector<std::map<std::string, Value>> scopes_;  // the innermost last
-  std::vector<Value> spaces_;                         // all namespaces that were made
+  const TemplateDate& date_;
+  TemplateMarks marks_;
+  std::vector<Scope> scopes_;  // the innermost last
+  std::vector<Value> spaces_;  // all namespaces that were made
   TemplateWork work_;
+  int depth_ = 0;  // of blocks and expressions
+  int calls_ = 0;  // macros that are being called
 };
 
 }  // namespace
 
 Template::Template(std::string_view source, std::string origin)
-    : origin_(std::move(origin)), body_(std::make_unique<const TemplateBody>(parse_template(source, origin_))) {}
+    : origin_(std::move(origin)), parsed_(std::make_unique<const ParsedTemplate>(parse_template(source, origin_))) {}
 Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
-std::string Template::render(const TemplateValue& variables) const { return Renderer(origin_, variables).run(*body_); }
+TemplateText Template::render(const TemplateValue& variables, const TemplateDate& date, TemplateMarks marks) const {
+  return Renderer(origin_, variables, date, marks).run(parsed_->body);
+}
+
+bool Template::has_generation_tags() const { return parsed_->has_generation_tags; }
 
 }  // namespace spillway

@@ -24,10 +24,12 @@ struct TemplateExpression {
     negation,
     minus,
     binary,
+    comparison,
     conditional,
     list,
     tuple,
-    object
+    object,
+    spread  // *values among the arguments of a call
   };
   Kind kind = Kind::literal;
   int line = 0;
@@ -35,10 +37,20 @@ struct TemplateExpression {
   std::string name;     // of a variable, member, filter or test; or a binary operator
   TemplateValue value;  // literal
   // The operand, then arguments. slice: operand, from, to, step (literal none if not given). conditional: then, if, else.
+  // comparison: a < b < c.
   std::vector<TemplateExpression> parts;
-  std::vector<std::string> names;  // names of arguments by name
+  std::vector<std::string> names;  // names of arguments by name; operators of a comparison
   std::vector<TemplateExpression> named;
 };
+
+// The name of an argument that is **values.
+inline constexpr std::string_view kSpreadArguments = "**";
+
+// Names that have a meaning in the macros that read them: such a macro takes what they hold.
+enum MacroUses : std::uint8_t { kUsesCaller = 1, kUsesVarargs = 2, kUsesKwargs = 4 };
+inline int special_name(std::string_view name) {
+  return name == "caller" ? kUsesCaller : name == "varargs" ? kUsesVarargs : name == "kwargs" ? kUsesKwargs : 0;
+}
 
 struct TemplateStatement;
 
@@ -47,16 +59,37 @@ struct TemplateBody {
 };
 
 struct TemplateStatement {
-  enum class Kind : std::uint8_t { text, output, branches, loop, scope, set, set_body, break_loop, continue_loop };
+  enum class Kind : std::uint8_t {
+    text,
+    output,
+    branches,
+    loop,
+    generation,
+    set,
+    set_body,
+    macro,
+    call_block,
+    break_loop,
+    continue_loop
+  };
   Kind kind = Kind::text;
-  std::string text;
-  std::vector<std::string> names;  // loop: the targets; set: the variable, and a member of it
+  int line = 0;
+  std::string text;  // or the name of a macro
+  // loop: the targets. set: the variable, and a member of it. macro: the parameters.
+  std::vector<std::string> names;
   // output, set: the value. branches: a condition for each body, except a last body without one (else). loop: the sequence, and a
-  // condition.
+  // condition. macro: the default values of its last parameters. call_block: the call.
   std::vector<TemplateExpression> expressions;
-  std::vector<TemplateBody> bodies;  // loop: the body, and the body for no items
+  // loop: the body, and the body for no items. call_block: a body of one statement, the macro that is caller().
+  std::vector<TemplateBody> bodies;
+  int uses = 0;  // macro: MacroUses
 };
 
-TemplateBody parse_template(std::string_view source, const std::string& origin);
+struct ParsedTemplate {
+  TemplateBody body;
+  bool has_generation_tags = false;
+};
+
+ParsedTemplate parse_template(std::string_view source, const std::string& origin);
 
 }  // namespace spillway

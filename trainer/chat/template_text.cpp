@@ -83,16 +83,26 @@ std::int32_t small_sigma(std::string_view text, std::size_t at) {
   return kFinalSigma;
 }
 
+// Appends the lower case of the character of `text` at `at`.
+void append_lower_of(std::string& made, std::string_view text, std::size_t at) {
+  const std::int32_t c = decode_utf8(text.data() + at).value;
+  if (c == kCapitalIWithDot)
+    made += "i\xcc\x87";
+  else
+    append_utf8(made, c == kCapitalSigma ? small_sigma(text, at) : utf8proc_tolower(c));
+}
+
 // Appends the lower case of all characters of `text` from `at` on.
 void append_lower(std::string& made, std::string_view text, std::size_t at) {
   while (at < text.size()) {
-    const CodePoint c = decode_utf8(text.data() + at);
-    if (c.value == kCapitalIWithDot)
-      made += "i\xcc\x87";
-    else
-      append_utf8(made, c.value == kCapitalSigma ? small_sigma(text, at) : utf8proc_tolower(c.value));
-    at += static_cast<std::size_t>(c.bytes);
+    append_lower_of(made, text, at);
+    at += static_cast<std::size_t>(decode_utf8(text.data() + at).bytes);
   }
+}
+
+bool has_case(std::int32_t c) {
+  const utf8proc_category_t category = utf8proc_category(c);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
 }
 
 }  // namespace
@@ -214,6 +224,38 @@ std::string capitalized(std::string_view text) {
   const CodePoint first = decode_utf8(text.data());
   append_cased(made, first.value, Case::title);
   append_lower(made, text, static_cast<std::size_t>(first.bytes));
+  return made;
+}
+
+std::string titled(std::string_view text) {
+  std::string made;
+  bool is_within = false;  // a word
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_utf8(text.data() + at);
+    if (is_within)
+      append_lower_of(made, text, at);
+    else
+      append_cased(made, c.value, Case::title);
+    is_within = has_case(c.value);
+    at += static_cast<std::size_t>(c.bytes);
+  }
+  return made;
+}
+
+std::string titled_by_space(std::string_view text) {
+  const auto separates = [](std::int32_t c) {
+    return is_python_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+  };
+  std::string made;
+  while (!text.empty()) {
+    std::size_t end = 0;
+    const bool is_between = separates(decode_utf8(text.data()).value);
+    while (end < text.size() && separates(decode_utf8(text.data() + end).value) == is_between)
+      end += static_cast<std::size_t>(decode_utf8(text.data() + end).bytes);
+    const auto first = static_cast<std::size_t>(decode_utf8(text.data()).bytes);
+    made += upper_case(text.substr(0, first)) + lower_case(text.substr(first, end - first));
+    text.remove_prefix(end);
+  }
   return made;
 }
 

@@ -38,6 +38,8 @@ std::string_view text_between(std::string_view text, std::int64_t first, std::in
 std::string upper_case(std::string_view text);
 std::string lower_case(std::string_view text);
 std::string capitalized(std::string_view text);
+std::string titled(std::string_view text);           // as str.title(): a word is a run of letters that have a case
+std::string titled_by_space(std::string_view text);  // as Jinja's filter: a word begins behind white space and - ( { [ <
 
 // Escapes text that is added to markup, as MarkupSafe does.
 std::string escaped_markup(std::string_view text);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -91,6 +90,35 @@ Value Value::dictionary(Entries entries) {
 
 Value Value::method(TemplateValue of, std::string name) {
   return {Kind::method, std::make_shared<const TemplateMethod>(TemplateMethod{.of = std::move(of), .name = std::move(name)})};
+}
+
+Value Value::macro(TemplateMacro macro) { return {Kind::macro, std::make_shared<const TemplateMacro>(macro)}; }
+
+Value part_of_text(const Value& of, std::string_view part) {
+  const TemplateText& whole = of.marked_text();
+  if (part.size() == whole.text.size()) return of;
+  TemplateText made{std::string(part), {}};
+  if (whole.generated.empty() || part.empty()) return {std::move(made), of.kind()};
+  const auto first = static_cast<std::size_t>(part.data() - whole.text.data()), last = first + part.size();
+  for (const auto& [begin, end] : whole.generated) {
+    if (end >= first && begin <= last) made.generated.emplace_back(std::max(begin, first) - first, std::min(end, last) - first);
+  }
+  return {std::move(made), of.kind()};
+}
+
+Value as_text(const Value& value) { return value.is_text() ? value : Value(printed(value)); }
+
+Value escaped_text(const Value& value) {
+  if (value.is(Kind::markup)) return value;
+  const Value text = as_text(value);
+  std::string escaped = escaped_markup(text.text());
+  return escaped == text.text() ? Value(text.marked_text(), Kind::markup) : Value(std::move(escaped), Kind::markup);
+}
+
+void append_text(TemplateText& to, const TemplateText& text) {
+  const std::size_t at = to.text.size();
+  to.text += text.text;
+  for (const auto& [begin, end] : text.generated) to.generated.emplace_back(at + begin, at + end);
 }
 
 const void* Value::identity() const {
@@ -297,7 +325,7 @@ std::string in_quotes(std::string_view text) {
 }
 
 std::string_view kind_name(const Value& value) {
-  constexpr std::array<std::string_view, 20> kNames = {"what is not defined",
+  constexpr std::array<std::string_view, 21> kNames = {"what is not defined",
                                                        "none",
                                                        "boolean",
                                                        "number",
@@ -316,39 +344,9 @@ std::string_view kind_name(const Value& value) {
                                                        "namespace",
                                                        "loop",
                                                        "method",
-                                                       "function"};
+                                                       "function",
+                                                       "macro"};
   return kNames[static_cast<std::size_t>(value.kind())];
-}
-
-std::string printed(const Value& value) {
-  switch (value.kind()) {
-    case Kind::undefined: return "";
-    case Kind::none: return "None";
-    case Kind::boolean: return value.boolean() ? "True" : "False";
-    case Kind::integer: return std::to_string(value.integer());
-    case Kind::real: return printed_real(value.real());
-    case Kind::large_integer:
-    case Kind::text:
-    case Kind::markup: return value.text();
-    default:
-      throw TemplateProblem{fmt::format(
-          "{} {} is to be printed, allowed: text, or | tojson",
-          std::string_view("aeiou").find(kind_name(value)[0]) != std::string_view::npos ? "an" : "a", kind_name(value))};
-  }
-}
-
-// Prints as Python's repr(): the fewest digits that give the same number, with an exponent below 1e-4 and from 1e16 on.
-std::string printed_real(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::array<char, 64> buffer;
-  const double size = std::abs(value);
-  const bool is_fixed = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                 is_fixed ? std::chars_format::fixed : std::chars_format::scientific)
-                       .ptr;
-  std::string text(buffer.data(), end);
-  return is_fixed && text.find('.') == text.npos ? text + ".0" : text;
 }
 
 }  // namespace spillway

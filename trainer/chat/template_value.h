@@ -16,11 +16,21 @@
 
 namespace spillway {
 
+// Bytes [first, second) of a text, ascending; none within another.
+using TemplateSpans = std::vector<std::pair<std::size_t, std::size_t>>;
+
+// A text, and the bytes of it that {% generation %} blocks made, one span for each block.
+struct TemplateText {
+  std::string text;
+  TemplateSpans generated;
+};
+
 struct TemplateDictionary;
 struct TemplateSequence;
 struct TemplateSpace;
 struct TemplateLoop;
 struct TemplateMethod;
+struct TemplateMacro;
 
 // Cheap to copy: texts and containers are shared and do not change. Namespaces, loops and iterators do change; Python shares
 // them, too.
@@ -45,8 +55,9 @@ class TemplateValue {
     dictionary,
     space,  // namespace()
     loop,
-    method,   // a value's method, not called yet
-    function  // a function of the language
+    method,    // a value's method, not called yet
+    function,  // a function of the language
+    macro      // a macro of the template, or caller() of a call block
   };
   using Items = std::vector<TemplateValue>;
   using Entry = std::pair<TemplateValue, TemplateValue>;
@@ -59,8 +70,8 @@ class TemplateValue {
     requires(!std::same_as<decltype(value), bool>)
       : kind_(Kind::integer), held_(static_cast<std::int64_t>(value)) {}
   TemplateValue(double value) : kind_(Kind::real), held_(value) {}
-  TemplateValue(std::string text, Kind kind = Kind::text)
-      : kind_(kind), held_(std::make_shared<const std::string>(std::move(text))) {}
+  TemplateValue(std::string text, Kind kind = Kind::text) : TemplateValue(TemplateText{std::move(text), {}}, kind) {}
+  TemplateValue(TemplateText text, Kind kind) : kind_(kind), held_(std::make_shared<const TemplateText>(std::move(text))) {}
   TemplateValue(std::string_view text) : TemplateValue(std::string(text)) {}
   TemplateValue(const char* text) : TemplateValue(std::string(text)) {}
 
@@ -70,6 +81,7 @@ class TemplateValue {
   static TemplateValue space(std::shared_ptr<TemplateSpace> space) { return {Kind::space, std::move(space)}; }
   static TemplateValue loop(std::shared_ptr<TemplateLoop> loop) { return {Kind::loop, std::move(loop)}; }
   static TemplateValue method(TemplateValue of, std::string name);
+  static TemplateValue macro(TemplateMacro macro);
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
@@ -83,21 +95,24 @@ class TemplateValue {
   bool boolean() const { return std::get<bool>(held_); }
   std::int64_t integer() const { return is(Kind::boolean) ? (boolean() ? 1 : 0) : std::get<std::int64_t>(held_); }
   double real() const { return is(Kind::real) ? std::get<double>(held_) : static_cast<double>(integer()); }
-  const std::string& text() const { return *std::get<std::shared_ptr<const std::string>>(held_); }  // or digits, or a name
+  const TemplateText& marked_text() const { return *std::get<std::shared_ptr<const TemplateText>>(held_); }
+  const std::string& text() const { return marked_text().text; }  // or digits, or a name
   TemplateSequence& sequence() const { return *std::get<std::shared_ptr<TemplateSequence>>(held_); }
   const TemplateDictionary& dictionary() const { return *std::get<std::shared_ptr<const TemplateDictionary>>(held_); }
   TemplateSpace& space() const { return *std::get<std::shared_ptr<TemplateSpace>>(held_); }
   TemplateLoop& loop() const { return *std::get<std::shared_ptr<TemplateLoop>>(held_); }
   const TemplateMethod& method() const { return *std::get<std::shared_ptr<const TemplateMethod>>(held_); }
+  const TemplateMacro& macro() const { return *std::get<std::shared_ptr<const TemplateMacro>>(held_); }
   const void* identity() const;
 
   int depth() const;            // nesting of containers
   std::int64_t weight() const;  // about how many bytes a walk through all of it reads
 
  private:
-  using Held = std::variant<std::monostate, bool, std::int64_t, double, std::shared_ptr<const std::string>,
-                            std::shared_ptr<TemplateSequence>, std::shared_ptr<const TemplateDictionary>,
-                            std::shared_ptr<TemplateSpace>, std::shared_ptr<TemplateLoop>, std::shared_ptr<const TemplateMethod>>;
+  using Held =
+      std::variant<std::monostate, bool, std::int64_t, double, std::shared_ptr<const TemplateText>,
+                   std::shared_ptr<TemplateSequence>, std::shared_ptr<const TemplateDictionary>, std::shared_ptr<TemplateSpace>,
+                   std::shared_ptr<TemplateLoop>, std::shared_ptr<const TemplateMethod>, std::shared_ptr<const TemplateMacro>>;
   TemplateValue(Kind kind, Held held) : kind_(kind), held_(std::move(held)) {}
 
   Kind kind_ = Kind::undefined;
@@ -125,6 +140,21 @@ struct TemplateMethod {
   TemplateValue of;
   std::string name;
 };
+
+struct TemplateStatement;
+// Macros are in variables alone, never within other values, so each is gone before the scope that it was defined in.
+struct TemplateMacro {
+  const TemplateStatement* statement;
+  std::size_t scope;  // that it was defined in
+};
+
+// Some of the bytes of a text, with their spans; `part` points into `of`.
+TemplateValue part_of_text(const TemplateValue& of, std::string_view part);
+TemplateValue as_text(const TemplateValue& value);  // itself if it is text, else printed
+// As it stands in markup: with <, > and their like escaped, unless it is markup.
+TemplateValue escaped_text(const TemplateValue& value);
+// Adds a text at the end, with its spans.
+void append_text(TemplateText& to, const TemplateText& text);
 
 // The value of a key, or null. Throws a TemplateProblem for an unhashable key.
 const TemplateValue* find_entry(const TemplateValue& dictionary, const TemplateValue& key);

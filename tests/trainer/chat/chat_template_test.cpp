@@ -48,7 +48,7 @@ TEST(ChatTemplate, GivesTheTextOfTheReference) {
     for (std::size_t row = 0; row < texts.size(); ++row) compare(gold, texts[row], content_of(kChat + name), row, fared);
   }
   EXPECT_EQ(fared.same + fared.both_refuse + fared.refused, 39);
-  EXPECT_LE(fared.refused, 4);  // lists and objects that are printed
+  EXPECT_EQ(fared.refused, 0);
 }
 
 // White space, null keys, reasoning, ends of lines, markup, tojson, members, values, arguments: each gives the reference's text
@@ -60,7 +60,7 @@ TEST(ChatTemplate, SmallTemplatesGiveTheTextOfTheReferenceOrAreRefused) {
     compare(gold, each.at("text"), each.at("template").get<std::string>(), each.at("row").get<std::size_t>(), fared);
   EXPECT_GT(fared.same, 0);
   EXPECT_GT(fared.both_refuse, 0);
-  EXPECT_LE(fared.refused, 37);  // not in this version: printed lists, more methods, numbers beyond 64 bits
+  EXPECT_LE(fared.refused, 26);  // not in this version: more methods, numbers beyond 64 bits
 }
 
 TEST(ChatTemplate, IsFoundBesideTheTokenizer) {
@@ -79,15 +79,25 @@ TEST(ChatTemplate, IsFoundBesideTheTokenizer) {
 std::string rendered(const std::string& text) {
   const TemplateValue variables =
       read_template_json(R"({"messages": [{"role": "user", "content": "x"}], "zero": 0, "text": "a\nb"})");
-  return Template(text, "t.jinja").render(variables);
+  return Template(text, "t.jinja").render(variables, TemplateDate::from_text("2026-01-31"), TemplateMarks::none).text;
 }
 
 TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
   const std::vector<std::pair<std::string, std::string>> bad = {
-      {"a\n{% macro m() %}{% endmacro %}", "t.jinja: line 2: found {% macro %}, which is not in this version"},
+      {"a\n{% block b %}{% endblock %}", "t.jinja: line 2: found {% block %}, which is not in this version"},
       {"{{ x | shuffle }}", "the filter shuffle"},
       {"{{ x is prime }}", "the test prime"},
-      {"{{ strftime_now('%d') }}", "a call of strftime_now"},
+      {"{% macro m(a=1, b) %}{% endmacro %}", "a parameter without a default value behind one"},
+      {"{% call m %}{% endcall %}", "found no call in {% call %}"},
+      {"{% macro m() %}", "allowed: endmacro"},
+      {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "the macro m with 2 arguments, allowed: 1"},
+      {"{% macro m(a) %}{% endmacro %}{{ m(1, a=2) }}", "the macro m with a=, which is no parameter left to give"},
+      {"{% macro m(a) %}{% endmacro %}{% call m(1) %}{% endcall %}", "the macro m with caller="},
+      {"{% macro m(a) %}{% endmacro %}{{ [m] }}", "a macro within a value"},
+      {"{% macro m(a) %}{% endmacro %}{% set ns = namespace() %}{% set ns.m = m %}", "sets ns.m to macro"},
+      {"{% if text %}{{ text | shuffle }}{% endif %}", "t.jinja: line 1: the filter shuffle, which is not in this version"},
+      {"{{ strftime_now('" + std::string(9000, 'x') + "') }}", "strftime_now() of a text of 8192 bytes or more"},
+      {"{{ strftime_now('%9999999d') }}", "strftime_now() of a text of 8192 bytes or more"},
       {"{{ 'a'.encode() }}", ".encode() of string, which is not in this version"},
       {"{% if x %}", "found no {% endif %}"},
       {"{% for x in messages %}", "allowed: endfor"},
@@ -102,7 +112,7 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
       {"{{ x.y }}", "\"y\" of what is not defined"},
       {"{{ 1 / zero }}", "/ by zero"},
       {"{{ 1 + 'a' }}", "+ of number and string"},
-      {"{{ messages }}", "an array is to be printed"},
+      {"{{ namespace() }}", "a namespace is to be printed"},
       {"{% for x in zero %}{% endfor %}", "a loop over number"},
       {"{{ range(9999999) | length }}", "range of more than"},
       {"{% set a.b = 1 %}", "a is no namespace"},
@@ -141,6 +151,10 @@ TEST(ChatTemplate, HostileOnesEnd) {
       {doubled + "{% set ns.x = namespace(y=ns.x) %}{% for j in range(9999) %}{% set ns.x = namespace(y=ns.x) %}{% endfor %}{% "
                  "endfor %}",
        "does not end within 4 GiB of work"},
+      {doubled + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}", "text of more than 268435456 bytes"},
+      {doubled + "{% set ns.x = ns.x + ns.x %}{% if loop.index == 16 %}{% break %}{% endif %}{% endfor %}"
+                 "{% for i in range(99999) %}{% set t = ns.x | unique | list %}{% set t = ns.x | sort %}{% endfor %}",
+       "does not end within 4 GiB of work"},
       {"{{ [1] | tojson(indent=99999999) }}", "tojson with an indent of more than"},
       {"{{ [[[[1]]]] | tojson(indent=1000000) | length }}{{ " + std::string(100'000, '-') + "1 }}",
        "found \"-\", allowed: a value"},
@@ -165,6 +179,103 @@ TEST(ChatTemplate, HostileOnesEnd) {
   // Namespaces that hold each other and themselves are freed when the conversation ends.
   EXPECT_EQ(rendered("{% set a = namespace(n=1) %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.a = [a] %}{{ a.b.a.n }}"),
             "1");
+}
+
+TEST(ChatTemplate, HostileMacrosEnd) {
+  std::string ifs, ends;
+  for (int i = 0; i < 150; ++i) {
+    ifs += "{% if " + std::string(100, '(') + "n" + std::string(100, ')') + " %}";
+    ends += "{% endif %}";
+  }
+  const std::vector<std::pair<std::string, std::string>> hostile = {
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "macros that call each other more than 200 deep"},
+      {"{% macro m() %}{% call m() %}{{ m() }}{% endcall %}{{ caller() }}{% endmacro %}{{ m() }}",
+       "macros that call each other more than 200 deep"},
+      {"{% macro m(n) %}{{ m(n - 1) ~ m(n - 1) if n else 'a' }}{% endmacro %}{{ m(100) }}", "does not end within 4 GiB of work"},
+      {"{% macro m(n) %}" + ifs + "{{ m(n) }}" + ends + "{% endmacro %}{{ m(1) }}",
+       "blocks more than 3000 deep within each other"},
+  };
+  for (const auto& [text, part] : hostile) EXPECT_REFUSED(rendered(text), InputError, part);
+}
+
+// What {% generation %} made, each block's text in [ ].
+std::string marked(const std::string& text) {
+  const TemplateValue variables = read_template_json(R"({"messages": [{"content": " a "}, {"content": "bé"}], "blank": ""})");
+  const TemplateText made =
+      Template(text, "t.jinja").render(variables, TemplateDate::from_text("2026-01-31"), TemplateMarks::generated);
+  std::string shown;
+  std::size_t at = 0;
+  for (const auto& [first, last] : made.generated) {
+    shown += made.text.substr(at, first - at) + "[" + made.text.substr(first, last - first) + "]";
+    at = last;
+  }
+  return shown + made.text.substr(at);
+}
+
+TEST(ChatTemplate, TellsWhatGenerationBlocksMade) {
+  const std::string tag = "{% generation %}", end = "{% endgeneration %}";
+  const std::string said = tag + "{{ m.content }}" + end;
+  const std::string loop = "{% for m in messages %}<" + said + ">\n{% endfor %}";
+  const std::string macro = "{% macro say(m) %}<" + said + ">{% endmacro %}";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"no blocks", "no blocks"},
+      {loop, "<[ a ]>\n<[bé]>\n"},
+      {"{% for m in messages %}{% if loop.last %}<" + said + ">{% endif %}{% endfor %}", "<[bé]>"},
+      {"x {%- generation -%} y {%- endgeneration -%} z", "x[y]z"},
+      {"x\n{% generation %}\n y \n{% endgeneration %}\nz", "x\n[ y \n]z"},
+      {tag + "{{ blank }}" + end + tag + "a" + end + tag + "b" + end, "[][a][b]"},
+      {tag + "a" + tag + "b" + end + "c" + end + "d", "[abc]d"},
+      {macro + "{{ say(messages[0]) }}{{ say(messages[1]) }}", "<[ a ]><[bé]>"},
+      {macro + "{{ '(' + say(messages[1]) + ')' ~ 1 }}", "(<[bé]>)1"},
+      {macro + "{% set x = say(messages[1]) %}{% set y %}-{{ x }}-{% endset %}{{ y ~ y }}", "-<[bé]>--<[bé]>-"},
+      {"{% macro say(m) %} " + said + " {% endmacro %}{{ say(messages[0]) | trim }}|{{ say(messages[0]).lstrip() }}",
+       "[a]|[a ] "},
+      {macro + "{{ [say(messages[0]), say(messages[1])] | join(',') }}", "<[ a ]>,<[bé]>"},
+      {macro + "{{ say(messages[1]).split('é')[0] }}{{ say(messages[1])[2:] }}", "<[b][é]>"},
+      {macro + "{{ say(messages[1]).replace('x', 'y') }}{{ say(messages[1]) | default('') }}", "<[bé]><[bé]>"},
+      {"{% macro outer(m) %}" + tag + "({{ caller() }})" + end + "{% endmacro %}{% call outer(1) %}" + tag + "x" + end +
+           "{% endcall %}",
+       "[(x)]"},
+      {macro + "{{ say(messages[1]) | length }}{% if say(messages[1]) %}y{% endif %}", "4y"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(marked(text), expected) << text;
+  EXPECT_REFUSED(marked(macro + "{{ say(messages[1]) | upper }}"), InputError,
+                 "the filter upper of text from a {% generation %} block");
+  EXPECT_REFUSED(marked(macro + "{{ say(messages[1]).replace('b', '') }}"), InputError,
+                 ".replace() of text from a {% generation %} block");
+}
+
+TEST(ChatTemplate, RendersMessagesWithSpansAndWithAPrompt) {
+  const TemporaryDirectory directory;
+  const auto conversation = [](const char* text) { return read_template_json(text); };
+  const TemplateValue messages = conversation(R"([{"role": "user", "content": "é"}, {"role": "assistant", "content": "ja"}])");
+  directory.file("chat_template.jinja",
+                 "{{ tools | length }}{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% else %}"
+                 "{% generation %}{{ m.content }}{% endgeneration %}{% endif %};{% endfor %}"
+                 "{{ '>' if add_generation_prompt }}");
+  const ChatTemplate chat = ChatTemplate::load(directory.path());
+  EXPECT_TRUE(chat.has_generation_tags());
+  const RenderedChat made = chat.render_with_spans(messages, conversation("[]"), GenerationPrompt::add);
+  EXPECT_EQ(made.text, "0é;ja;>");
+  EXPECT_EQ(made.generated, (TemplateSpans{{4, 6}}));
+  EXPECT_EQ(chat.render_with_spans(messages, conversation("[]"), GenerationPrompt::leave_out).text, "0é;ja;");
+  EXPECT_REFUSED(chat.render_with_spans(messages, conversation("[1]"), GenerationPrompt::add), InputError,
+                 "\"tools\" is no array");
+  directory.file("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_FALSE(ChatTemplate::load(directory.path()).has_generation_tags());
+}
+
+TEST(ChatTemplate, KnowsTheDateThatItIsGiven) {
+  EXPECT_EQ(rendered("{{ strftime_now('%d %b %Y') }}{{ strftime_now('%Y-%m-%d %H:%M:%S.%f|%A|%j|%-d|%z%Z%%%') }}"),
+            "31 Jan 20262026-01-31 00:00:00.000000|Saturday|031|31|%%");
+  EXPECT_EQ(rendered("{% if date_string is not defined %}{% if strftime_now is defined %}{% set date_string = "
+                     "strftime_now('%d') %}{% endif %}{% endif %}{{ date_string }}"),
+            "31");
+  EXPECT_EQ(TemplateDate::from_text("2024-02-29").text(), "2024-02-29");
+  EXPECT_EQ(TemplateDate::from_text(TemplateDate::today().text()).text(), TemplateDate::today().text());
+  for (const char* bad :
+       {"", "2026-02-29", "2026-1-31", "2026-01-31T00:00", "26-01-31", "0999-01-01", "2026/01/31", "-026-01-01"})
+    EXPECT_REFUSED(TemplateDate::from_text(bad), InputError, "allowed: YYYY-MM-DD");
 }
 
 TEST(ChatTemplate, NestsRowsNoDeeperThanItsLimit) {
