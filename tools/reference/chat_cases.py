@@ -3,7 +3,7 @@
 
 usage: chat_cases.py                        writes gold.json (needs transformers and jinja2)
        chat_cases.py --against SPILLWAY     also renders by `spillway tokenize`; exit code 1 if a text differs
-       chat_cases.py --against SPILLWAY --random N [--seed S]      also N random templates
+       chat_cases.py --against SPILLWAY --random N [--seed S] [--random-only]      also N random templates, or no others
 
 A case is a template and a row. If transformers refuses, the text is null. A program may refuse cases that transformers
 renders (these are counted, and shown with --verbose); it may not render anything else.
@@ -94,6 +94,7 @@ def main():
     parser.add_argument("--against")
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--random-only", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     files = {path.name: path.read_text() for path in sorted(place.glob("*.jinja"))}
@@ -101,6 +102,7 @@ def main():
     fixed = CASES + MACRO_CASES + PRINT_CASES + SORT_CASES
     cases += [(template, ROWS[row]) for template, row in fixed]
     if options.against:
+        cases = [] if options.random_only else cases
         cases += [random_template(options.seed + n) for n in range(options.random)]
         with tempfile.TemporaryDirectory() as folder:
             sys.exit(compare(Program(options.against, folder), cases, options.verbose))

@@ -106,7 +106,10 @@ class Parser {
     Statement statement{.kind = Statement::Kind::generation};
     has_generation_tags_ = true;
     tokens_.need(Token::Kind::end_block);
+    const int before = expressions_.take_special_names();
     statement.bodies.push_back(closed_scope("endgeneration"));
+    statement.uses = expressions_.take_special_names();
+    expressions_.put_special_names(before | statement.uses);
     return statement;
   }
   Statement branches() {

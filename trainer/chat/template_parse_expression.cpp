@@ -192,7 +192,9 @@ void Parser::arguments(Expression& call, Spread spread) {
     call.named.push_back(whole());
     call.depth = std::max(call.depth, call.named.back().depth + 1);
   };
+  bool has_spread = false, has_spread_names = false;
   while (!tokens_.take_symbol(")")) {
+    if (has_spread_names) tokens_.refuse("found an argument behind **");
     const bool has_stars = tokens_.is_symbol("*") || tokens_.is_symbol("**");
     if (has_stars && spread == Spread::refused) tokens_.refuse_kind("a call with " + tokens_.now().text);
     const bool is_named =
@@ -202,10 +204,12 @@ void Parser::arguments(Expression& call, Spread spread) {
       tokens_.next();
       add_named(std::move(name));
     } else if (tokens_.take_symbol("**")) {
+      has_spread_names = true;
       add_named(std::string(kSpreadArguments));
     } else {
       if (!call.names.empty()) tokens_.refuse("found an argument without a name behind one with a name");
-      const bool is_spread = tokens_.take_symbol("*");
+      if (has_spread) tokens_.refuse("found an argument without a name behind one with *");
+      const bool is_spread = has_spread = tokens_.take_symbol("*");
       add(call, is_spread ? make(Expression::Kind::spread, "", {whole()}) : whole());
     }
     if (!tokens_.is_symbol(")")) tokens_.need_symbol(",");

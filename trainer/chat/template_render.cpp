@@ -107,7 +107,11 @@ class Renderer {
   }
   void generation(const Statement& statement, TemplateText& out) {
     const std::size_t first = out.text.size(), spans = out.generated.size();
-    render_within(statement.bodies[0], out);
+    // The reference makes a macro of the block, which is called without arguments.
+    enter_scope(scopes_.size() - 1);
+    for (const auto& [name, value] : macro_arguments(statement, {}).values) scopes_.back().variables[name] = value;
+    render(statement.bodies[0], out);
+    scopes_.pop_back();
     if (marks_ == TemplateMarks::none) return;
     out.generated.resize(spans);  // blocks within this one have no spans of their own
     out.generated.emplace_back(first, out.text.size());

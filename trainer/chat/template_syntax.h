@@ -82,7 +82,7 @@ struct TemplateStatement {
   std::vector<TemplateExpression> expressions;
   // loop: the body, and the body for no items. call_block: a body of one statement, the macro that is caller().
   std::vector<TemplateBody> bodies;
-  int uses = 0;  // macro: MacroUses
+  int uses = 0;  // macro, generation: MacroUses
 };
 
 struct ParsedTemplate {

@@ -90,6 +90,8 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByLine) {
       {"{% macro m(a=1, b) %}{% endmacro %}", "a parameter without a default value behind one"},
       {"{% call m %}{% endcall %}", "found no call in {% call %}"},
       {"{% macro m() %}", "allowed: endmacro"},
+      {"{{ range(*[1], 2) }}", "found an argument without a name behind one with *"},
+      {"{{ dict(**{}, a=1) }}", "found an argument behind **"},
       {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "the macro m with 2 arguments, allowed: 1"},
       {"{% macro m(a) %}{% endmacro %}{{ m(1, a=2) }}", "the macro m with a=, which is no parameter left to give"},
       {"{% macro m(a) %}{% endmacro %}{% call m(1) %}{% endcall %}", "the macro m with caller="},
@@ -233,9 +235,9 @@ TEST(ChatTemplate, TellsWhatGenerationBlocksMade) {
       {macro + "{{ [say(messages[0]), say(messages[1])] | join(',') }}", "<[ a ]>,<[bé]>"},
       {macro + "{{ say(messages[1]).split('é')[0] }}{{ say(messages[1])[2:] }}", "<[b][é]>"},
       {macro + "{{ say(messages[1]).replace('x', 'y') }}{{ say(messages[1]) | default('') }}", "<[bé]><[bé]>"},
-      {"{% macro outer(m) %}" + tag + "({{ caller() }})" + end + "{% endmacro %}{% call outer(1) %}" + tag + "x" + end +
-           "{% endcall %}",
-       "[(x)]"},
+      {"{% macro outer(m) %}{% set x = caller() %}" + tag + "({{ x }}{{ varargs }}{{ kwargs }})" + end +
+           "{% endmacro %}{% call outer(1) %}" + tag + "x" + end + "{% endcall %}",
+       "[(x(){})]"},
       {macro + "{{ say(messages[1]) | length }}{% if say(messages[1]) %}y{% endif %}", "4y"},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(marked(text), expected) << text;
