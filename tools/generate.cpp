@@ -29,6 +29,7 @@ struct GenerateFlags {
   std::optional<std::int64_t> step;
   std::vector<std::string> prompts;
   std::string prompt_file;
+  bool is_chat = false;
   std::int64_t max_new_tokens = 128;
   std::optional<double> temperature;
   std::int64_t top_k = 0;
@@ -91,6 +92,7 @@ int run(GenerateFlags& flags) {
   Generation generation({.options = options,
                          .step = flags.step,
                          .prompts = flags.prompts,
+                         .is_chat = flags.is_chat,
                          .max_new_tokens = flags.max_new_tokens,
                          .sampling = sampling_of(flags, options.model.seed)});
   const bool json = flags.format == "jsonl";
@@ -116,6 +118,8 @@ int generate_command(int argc, const char* const* argv) {
   command.add_number("--step", flags.step, "N", "the checkpoint of --load to take (default: the newest)");
   command.add_repeated("--prompt", flags.prompts, "TEXT", "what to go on from; may be given more than once");
   command.add("--prompt-file", flags.prompt_file, "FILE", "a prompt from a file; - for the standard input");
+  command.add_switch("--chat", flags.is_chat,
+                     "each prompt is what a user says: the model's chat template makes the text to go on from");
   command.add_number("--max-new-tokens", flags.max_new_tokens, "N",
                      "at most so many; the end-of-text token ends a text sooner (128)");
   command.add_number("--temperature", flags.temperature, "T",

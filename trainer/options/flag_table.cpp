@@ -49,6 +49,9 @@ void add_output(std::vector<Flag>& table) {
       "sample-prompt", "TEXT", F::text, "what samples go on from, greedily", SET { o.log.sample_prompt = v.text(); },
       GET { return text_json(o.log.sample_prompt); });
   add(
+      "sample-chat", "TEXT", F::text, "the same, from what a user says: the model's chat template makes the prompt",
+      SET { o.log.sample_chat = v.text(); }, GET { return text_json(o.log.sample_chat); });
+  add(
       "sample-tokens", "N", F::integer, "tokens of a sample; each takes a forward over one micro-batch",
       SET { o.log.sample_tokens = v.integer(1, 1 << 20); }, GET { return o.log.sample_tokens; });
   add(

@@ -138,10 +138,10 @@ struct CheckpointOptions {
 struct LogOptions {
   std::int64_t log_interval = 1;
   std::int64_t eval_interval = 1000;
-  std::string tensorboard;           // a directory for event files; empty: none
-  std::string csv;                   // a file; empty: none
-  std::int64_t sample_interval = 0;  // steps between samples of text; 0: none
-  std::string sample_prompt;
+  std::string tensorboard;                 // a directory for event files; empty: none
+  std::string csv;                         // a file; empty: none
+  std::int64_t sample_interval = 0;        // steps between samples of text; 0: none
+  std::string sample_prompt, sample_chat;  // one of them where there are samples
   std::int64_t sample_tokens = 32;
   OutputFormat format = OutputFormat::table;  // format of plan and of --print-config
   std::string out;                            // output of plan

@@ -81,6 +81,17 @@ void validate_memory(const MemoryOptions& memory) {
   if (memory.activation_tier == SavedRequest::nvme) needs_nvme("--activation-tier");
 }
 
+void validate_samples(const LogOptions& log) {
+  const bool prompts = !log.sample_prompt.empty(), chats = !log.sample_chat.empty(), samples = log.sample_interval > 0;
+  if (prompts && chats) throw InputError("--sample-chat: found with --sample-prompt, allowed: one of the two");
+  if (samples == (prompts || chats)) return;
+  if (samples)
+    throw InputError(
+        "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT or --sample-chat TEXT");
+  throw InputError(fmt::format("{}: found without --sample-interval, allowed: together with --sample-interval N",
+                               prompts ? "--sample-prompt" : "--sample-chat"));
+}
+
 }  // namespace
 
 void refuse_what_needs_a_device(const MemoryOptions& memory) {
@@ -115,11 +126,7 @@ void validate(RunOptions& options) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
-  if ((options.log.sample_interval > 0) == options.log.sample_prompt.empty()) {
-    throw InputError(options.log.sample_prompt.empty()
-                         ? "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT"
-                         : "--sample-prompt: found without --sample-interval, allowed: together with --sample-interval N");
-  }
+  validate_samples(options.log);
   if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
     throw InputError(
         fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));

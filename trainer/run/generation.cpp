@@ -5,70 +5,34 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <system_error>
 
 #include "files/json_text.h"
-#include "files/posix_file.h"
 #include "memory/base/error.h"
 #include "trainer/host/interrupt.h"
 #include "trainer/keep/run_files.h"
 #include "trainer/options/model_of.h"
+#include "trainer/run/chat_prompt.h"
+#include "trainer/run/stop_tokens.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-constexpr Bytes kLargestSettings = kMiB;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// The ids under "eos_token_id", which is a number or a list of numbers.
-std::set<std::int32_t> end_tokens_in(const nlohmann::json& settings) {
-  std::set<std::int32_t> tokens;
-  if (!settings.is_object() || !settings.contains("eos_token_id")) return tokens;
-  const nlohmann::json& found = settings["eos_token_id"];
-  for (const nlohmann::json& id : found.is_array() ? found : nlohmann::json::array({found})) {
-    if (id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() <= INT32_MAX)
-      tokens.insert(id.get<std::int32_t>());
-  }
-  return tokens;
-}
-
-nlohmann::json settings_of(const fs::path& file) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(file, ignored)) return {};
-  return parsed_json(read_text_file(file, kLargestSettings));
-}
-
-const std::string& place_of_settings(const ModelOptions& model) {
-  return model.kept_config.empty() ? model.model : model.kept_config;
-}
-
-// The tokens that end a text: from generation_config.json, else from config.json, else the tokenizer's token with one of the
-// usual names.
-std::set<std::int32_t> end_tokens(const std::string& model, const ModelConfig& config, const TextCodec& codec) {
-  std::error_code ignored;
-  const fs::path directory = fs::is_directory(model, ignored) ? fs::path(model) : fs::path(model).parent_path();
-  std::set<std::int32_t> tokens = end_tokens_in(settings_of(directory / "generation_config.json"));
-  if (tokens.empty()) tokens = end_tokens_in(parsed_json(config.json_text));
-  if (tokens.empty() && codec.end_of_text()) tokens.insert(*codec.end_of_text());
-  return tokens;
-}
-
-std::vector<std::vector<std::int32_t>> encoded(const std::vector<std::string>& prompts, const TextCodec& codec,
+std::vector<std::vector<std::int32_t>> encoded(const GenerationRequest& request, const TextCodec& codec,
                                                const ModelConfig& config) {
+  const std::vector<std::string>& prompts = request.prompts;
   std::vector<std::vector<std::int32_t>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string which = prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", i + 1);
     try {
-      ids.push_back(codec.prompt(prompts[i]));
+      ids.push_back(request.is_chat ? chat_prompt(request.options, codec, prompts[i]) : codec.prompt(prompts[i]));
     } catch (const InputError& error) {
       throw InputError(fmt::format("--prompt: {}: {}", which, error.what()), error.help());
     }
@@ -98,8 +62,8 @@ struct Generation::Impl {
   explicit Impl(const GenerationRequest& request)
       : config(model_of(request.options).config),
         codec(tokenizer_of(request.options), config.vocab),
-        prompts(encoded(request.prompts, codec, config)),
-        ends(end_tokens(place_of_settings(request.options.model), config, codec)),
+        prompts(encoded(request, codec, config)),
+        ends(stop_tokens(request.options.model, config, codec)),
         most(request.max_new_tokens),
         sampler(request.sampling) {
     refuse_other_model(request.options, config);

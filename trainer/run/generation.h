@@ -19,6 +19,7 @@ struct GenerationRequest {
   const RunOptions& options;         // model, checkpoint, tokenizer, precision, memory; must outlive the generation
   std::optional<std::int64_t> step;  // step of a checkpoint of --load; empty: the newest
   std::vector<std::string> prompts;
+  bool is_chat = false;  // each prompt is what a user says: the model's chat template makes the text to go on from
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling;
 };

@@ -7,20 +7,24 @@
 #include "memory/base/error.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/run/chat_prompt.h"
+#include "trainer/run/stop_tokens.h"
 
 namespace spillway {
 
-TrainingSamples::TrainingSamples(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary)
-    : codec_(tokenizer_of(options), vocabulary),
-      prompt_(options.log.sample_prompt),
-      tokens_(codec_.prompt(prompt_)),
+TrainingSamples::TrainingSamples(const RunOptions& options, std::int64_t seq_length, const ModelConfig& config)
+    : codec_(tokenizer_of(options), config.vocab),
+      prompt_(options.log.sample_chat.empty() ? options.log.sample_prompt : options.log.sample_chat + "\n"),
+      tokens_(options.log.sample_chat.empty() ? codec_.prompt(prompt_) : chat_prompt(options, codec_, options.log.sample_chat)),
+      ends_(stop_tokens(options.model, config, codec_)),
       seq_length_(seq_length),
       most_tokens_(options.log.sample_tokens) {
   const auto length = static_cast<std::int64_t>(tokens_.size());
-  if (length == 0) throw InputError("--sample-prompt: has no tokens");
+  const char* const flag = options.log.sample_chat.empty() ? "--sample-prompt" : "--sample-chat";
+  if (length == 0) throw InputError(fmt::format("{}: has no tokens", flag));
   if (length >= seq_length) {
     throw InputError(
-        fmt::format("--sample-prompt: has {} tokens, allowed: at most {}, one less than --seq-length", length, seq_length - 1));
+        fmt::format("{}: has {} tokens, allowed: at most {}, one less than --seq-length", flag, length, seq_length - 1));
   }
 }
 
@@ -38,7 +42,7 @@ std::string TrainingSamples::sample(Executor& executor) const {
                           std::ranges::fill(targets, kNoLoss);
                         });
     const auto next = static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
-    if (codec_.end_of_text() == next) break;
+    if (ends_.contains(next)) break;
     tokens.push_back(next);
     text += characters.add(codec_.bytes_of(next));
   }

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "models/config.h"
 #include "offload/executor.h"
 #include "trainer/options/options.h"
 #include "trainer/text/text_codec.h"
@@ -17,16 +19,17 @@ namespace spillway {
 class TrainingSamples {
  public:
   // Throws InputError if the prompt has no tokens or does not fit a sequence.
-  TrainingSamples(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
+  TrainingSamples(const RunOptions& options, std::int64_t seq_length, const ModelConfig& config);
 
-  // Returns the prompt and its greedy continuation, up to the end of the text, of the sequence, or --sample-tokens. Call it only
-  // while no step is under way.
+  // Returns the prompt and its greedy continuation, up to a token that ends the text, of the sequence, or --sample-tokens. Call
+  // it only while no step is under way.
   std::string sample(Executor& executor) const;
 
  private:
   TextCodec codec_;
   std::string prompt_;
   std::vector<std::int32_t> tokens_;  // of the prompt
+  std::set<std::int32_t> ends_;
   std::int64_t seq_length_;
   std::int64_t most_tokens_;
 };

@@ -47,7 +47,7 @@ class EvaluationWatcher final : public StepWatcher {
 class SampleWatcher final : public StepWatcher {
  public:
   SampleWatcher(const RunOptions& options, const PreparedModel& model)
-      : interval_(options.log.sample_interval), samples_(options, model.seq_length(), model.model().config.vocab) {}
+      : interval_(options.log.sample_interval), samples_(options, model.seq_length(), model.model().config) {}
   bool pauses_after(std::int64_t step) const override { return step % interval_ == 0; }
   void watch(StepRecord& record, const StepOutcome& outcome, Executor& executor) override {
     if (pauses_after(outcome.step)) record.sample = samples_.sample(executor);

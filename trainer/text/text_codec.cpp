@@ -65,13 +65,25 @@ std::vector<std::int32_t> TextCodec::prompt(std::string_view text) const {
       std::equal(leading.begin(), leading.end(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()))) {
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(leading.size()));
   }
+  check(ids);
+  return ids;
+}
+
+std::vector<std::int32_t> TextCodec::as_it_is(std::string_view text) const {
+  if (!tokenizer_) return prompt(text);
+  std::vector<std::int32_t> ids;
+  tokenizer_->encode(text, ids);
+  check(ids);
+  return ids;
+}
+
+void TextCodec::check(const std::vector<std::int32_t>& ids) const {
   const auto beyond = std::ranges::find_if(ids, [&](std::int32_t id) { return id >= vocabulary_; });
   if (beyond != ids.end()) {
     throw InputError(fmt::format("the prompt has token {} of {}, allowed: below {}, the vocabulary of the model", *beyond,
                                  tokenizer_->path(), vocabulary_),
                      kOtherTokenizer);
   }
-  return ids;
 }
 
 std::string TextCodec::bytes_of(std::int32_t token) const {

@@ -25,10 +25,14 @@ class TextCodec {
   // The tokens that the model continues: the tokenizer's leading tokens, then the text.
   // Throws InputError if the text is not UTF-8 or needs a token that the model does not have.
   std::vector<std::int32_t> prompt(std::string_view text) const;
+  // The same without the leading tokens: a chat template has written those that it wants.
+  std::vector<std::int32_t> as_it_is(std::string_view text) const;
   std::string bytes_of(std::int32_t token) const;  // empty for special tokens and for ids without a token
   std::optional<std::int32_t> end_of_text() const;
 
  private:
+  void check(const std::vector<std::int32_t>& ids) const;
+
   std::int64_t vocabulary_;
   std::optional<Tokenizer> tokenizer_;  // none: one token for each byte
 };
