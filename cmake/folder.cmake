@@ -10,6 +10,7 @@ function(spillway_folder name)
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
     list(APPEND sources ${without_cuda})
   endif()
+  list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # a shared library of its own, opened when it is asked for
   list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$")  # a library of its own (cmake/devices.cmake)
   add_library(spillway_${name} STATIC ${sources})
   target_link_libraries(spillway_${name} PUBLIC ${ARGN})

@@ -53,6 +53,7 @@ class Communicator {
   // Ends all collectives on all ranks. From any thread.
   void abort(const std::string& reason) noexcept { transport_.abort(reason); }
 
+  int waits_for() const { return transport_.waits_for(); }
   const Traffic& sent() const { return sent_; }
 
  private:

@@ -84,8 +84,8 @@ class Gathering {
   }
 
   // Rank 0's side: all that come in time, and what they are told.
-  Roster gather(int own_port) {
-    Socket listening = listen_on(options_.port);
+  Roster gather(Socket listening, int own_port) {
+    if (!listening.is_open()) listening = listen_on(options_.port);
     roster_.places.front() = {options_.address, own_port};
     std::random_device random;
     roster_.token = std::uint64_t{random()} << 32 | random();
@@ -185,12 +185,12 @@ std::vector<std::vector<Socket>> connect_all(const RendezvousOptions& options, c
 
 }  // namespace
 
-std::vector<std::vector<Socket>> meet(const RendezvousOptions& options) {
+std::vector<std::vector<Socket>> meet(const RendezvousOptions& options, Socket first_listening) {
   const Clock::time_point deadline = Clock::now() + options.timeout;
   const Socket listening = listen_on(0);
   Roster roster;
   if (options.rank == 0) {
-    roster = Gathering(options, deadline).gather(port_of(listening));
+    roster = Gathering(options, deadline).gather(std::move(first_listening), port_of(listening));
   } else {
     Socket first = connect_to(options.address, options.port, deadline);
     first.set_peer(name_of(0, options.address));

@@ -23,9 +23,10 @@ struct RendezvousOptions {
   std::chrono::seconds timeout{300};
 };
 
+// `listening`: where rank 0 listens, if it does so already; the port of the options says where else.
 // [channels][ranks] connections, each named "rank 1 (10.0.0.2)"; that of this rank to itself is not open. InputError where ranks
 // disagree, where one comes twice, and where some have not come in time; on all ranks, in the same words, but for those that were
 // not there.
-std::vector<std::vector<Socket>> meet(const RendezvousOptions& options);
+std::vector<std::vector<Socket>> meet(const RendezvousOptions& options, Socket listening = {});
 
 }  // namespace spillway

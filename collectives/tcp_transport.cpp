@@ -13,7 +13,7 @@ TcpTeam::TcpTeam(int rank, std::vector<std::vector<Socket>> channels) {
   for (std::vector<Socket>& peers : channels) channels_.push_back(std::make_unique<TcpTransport>(rank, std::move(peers), *this));
 }
 TcpTeam::~TcpTeam() = default;
-Transport& TcpTeam::of(int channel) { return *channels_.at(static_cast<std::size_t>(channel)); }
+TcpTransport& TcpTeam::of(int channel) { return *channels_.at(static_cast<std::size_t>(channel)); }
 
 void TcpTeam::check() const {
   if (!is_aborted_.load(std::memory_order_acquire)) return;
@@ -32,6 +32,18 @@ void TcpTeam::abort(const std::string& reason) noexcept {
 
 void TcpTransport::shut_down() const noexcept {
   for (const Socket& peer : peers_) peer.shut_down();
+}
+
+void TcpTransport::check_peers() const {
+  check();
+  for (const Socket& peer : peers_) {
+    std::byte unexpected[1];
+    if (!peer.is_open() ||
+        (::recv(peer.fd(), unexpected, sizeof unexpected, MSG_DONTWAIT | MSG_PEEK) < 0 && (errno == EAGAIN || errno == EINTR)))
+      continue;
+    check();
+    throw AbortedError(fmt::format("{} closed its connection", peer.peer()));
+  }
 }
 
 void TcpTransport::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
@@ -55,9 +67,13 @@ void TcpTransport::exchange(std::span<const Send> sends, std::span<const Receive
       if (message.done < message.all) wanted.push_back({peers_[static_cast<std::size_t>(message.rank)].fd(), POLLOUT, 0});
     }
     const std::size_t sending = wanted.size();
+    int waits_for = -1;
     for (const Incoming& message : incoming_) {
-      if (message.done < message.all) wanted.push_back({peers_[static_cast<std::size_t>(message.rank)].fd(), POLLIN, 0});
+      if (message.done == message.all) continue;
+      wanted.push_back({peers_[static_cast<std::size_t>(message.rank)].fd(), POLLIN, 0});
+      waits_for = message.rank;
     }
+    waits_for_.store(waits_for, std::memory_order_relaxed);
     if (wanted.empty()) return;
     if (::poll(wanted.data(), wanted.size(), -1) < 0 && errno != EINTR)
       throw IoError(fmt::format("cannot wait for other ranks: {}", std::strerror(errno)));

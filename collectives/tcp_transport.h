@@ -15,6 +15,8 @@
 
 namespace spillway {
 
+class TcpTransport;
+
 // The transports of one process, one for each channel: an abort of one ends all.
 class TcpTeam {
  public:
@@ -24,13 +26,13 @@ class TcpTeam {
   TcpTeam(const TcpTeam&) = delete;
   TcpTeam& operator=(const TcpTeam&) = delete;
 
-  Transport& of(int channel);
+  TcpTransport& of(int channel);
   // Closes all connections: the others hear of it by their ends. From any thread; the first reason stays.
   void abort(const std::string& reason) noexcept;
   void check() const;  // throws an AbortedError after abort()
 
  private:
-  std::vector<std::unique_ptr<class TcpTransport>> channels_;
+  std::vector<std::unique_ptr<TcpTransport>> channels_;
   std::atomic<bool> is_aborted_{false};
   mutable std::mutex reason_mutex_;
   std::string reason_;
@@ -45,7 +47,13 @@ class TcpTransport final : public Transport {
   // A peer that closes its connection is an AbortedError that names it: its own words say why, if it has any.
   void exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   void abort(const std::string& reason) noexcept override { team_.abort(reason); }
+  int waits_for() const override { return waits_for_.load(std::memory_order_relaxed); }
   void shut_down() const noexcept;
+
+  // For what carries the bytes otherwise, while it waits: throw the AbortedError that exchange() would, after an abort, or also
+  // where a peer has closed its connection, or says on it what nobody expects.
+  void check() const { team_.check(); }
+  void check_peers() const;
 
  private:
   struct Header {
@@ -73,6 +81,7 @@ class TcpTransport final : public Transport {
   std::uint64_t call_ = 0;
   std::vector<Outgoing> outgoing_;  // of the call under way
   std::vector<Incoming> incoming_;
+  std::atomic<int> waits_for_{-1};
   TcpTeam& team_;
 };
 

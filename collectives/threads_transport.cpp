@@ -23,7 +23,7 @@ class ThreadTeam::Seat final : public Transport {
     offer();
     for (const Receive& receive : receives) {
       Seat& from = seat(receive.from);
-      wait(from.offered_);
+      wait(from, from.offered_);
       begin_reading(from);
       const auto found = std::ranges::find(from.sends_, rank_, &Send::to);
       const Bytes sent = found == from.sends_.end() ? 0 : found->bytes;
@@ -39,7 +39,7 @@ class ThreadTeam::Seat final : public Transport {
                      sent);
     }
     count_up(taken_);
-    for (const Send& send : sends) wait(seat(send.to).taken_);
+    for (const Send& send : sends) wait(seat(send.to), seat(send.to).taken_);
     check();
   }
 
@@ -48,7 +48,7 @@ class ThreadTeam::Seat final : public Transport {
     offer();
     addresses_.clear();
     for (const int peer : peers) {
-      wait(seat(peer).offered_);
+      wait(seat(peer), seat(peer).offered_);
       begin_reading(seat(peer));
       addresses_.push_back(seat(peer).lent_);
     }
@@ -58,9 +58,11 @@ class ThreadTeam::Seat final : public Transport {
   void take_back(std::span<const int> peers) override {
     end_readings();
     count_up(taken_);
-    for (const int peer : peers) wait(seat(peer).taken_);
+    for (const int peer : peers) wait(seat(peer), seat(peer).taken_);
     check();
   }
+
+  int waits_for() const override { return waits_for_.load(std::memory_order_relaxed); }
 
   void abort(const std::string& reason) noexcept override {
     {
@@ -100,9 +102,12 @@ class ThreadTeam::Seat final : public Transport {
       count->notify_all();
     }
   }
-  void wait(const Count& count) {
+  // A seat's count, `offered` or `taken`.
+  void wait(const Seat& of, const Count& count) {
+    waits_for_.store(of.rank_, std::memory_order_relaxed);
     for (std::uint64_t at = count.load(std::memory_order_acquire); at < call_; at = count.load(std::memory_order_acquire))
       count.wait(at, std::memory_order_acquire);
+    waits_for_.store(-1, std::memory_order_relaxed);
     check();
   }
   // A rank whose bytes are being read does not leave its call meanwhile, not even for an abort: its memory may go with it.
@@ -134,7 +139,8 @@ class ThreadTeam::Seat final : public Transport {
   std::span<const Send> sends_;
   const std::byte* lent_ = nullptr;
   std::vector<const std::byte*> addresses_;
-  std::vector<Seat*> read_;      // ranks whose bytes this one reads, from lend() to take_back()
+  std::vector<Seat*> read_;  // ranks whose bytes this one reads, from lend() to take_back()
+  std::atomic<int> waits_for_{-1};
   std::atomic<int> readers_{0};  // ranks that read this one's bytes
   Count offered_{0}, taken_{0};
 };

@@ -47,6 +47,9 @@ class Transport {
   virtual std::span<const std::byte* const> lend(std::span<const int> /*peers*/, const std::byte* /*mine*/) { return {}; }
   virtual void take_back(std::span<const int> /*peers*/) {}
 
+  // A rank for whose bytes a call waits now; -1: none, or nobody knows. From any thread.
+  virtual int waits_for() const { return -1; }
+
   // Ends all calls, now and later, on all ranks. From any thread; the first reason stays.
   virtual void abort(const std::string& reason) noexcept = 0;
 };

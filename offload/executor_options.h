@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,6 +53,9 @@ struct ExecutorOptions {
   std::array<Transport*, kTeamChannels> transports{};
   // For tests: puts a transport around each of a rank's. Not set: there is none.
   std::function<std::unique_ptr<Transport>(Transport&, TeamChannel)> around_transport;
+  // Hears of a collective of rank 0 that has taken so long, from a thread of its own. Not set: nobody does.
+  std::function<void(const std::string&)> say;
+  std::chrono::milliseconds patience{10'000};
   std::uint64_t seed = 0;  // for stochastic rounding
   std::size_t ahead = 64;  // most operations of a lane on the device's stream that are not complete
 };

@@ -258,7 +258,9 @@ std::string LaneRunner::execute(Run& run, int turn, const BoundOp& op) {
 std::string LaneRunner::start(Run& run, int turn, const BoundOp& op) {
   if (op.op->lane != Lane::network) return operations_.start(run, turn, op);
   const Bytes before = around_.communicator->sent().all();
+  if (around_.slow_collective != nullptr) around_.slow_collective->begin(op.id, op.name);
   std::string reason = operations_.start(run, turn, op);
+  if (around_.slow_collective != nullptr) around_.slow_collective->end();
   run.moved[Lane::network] += around_.communicator->sent().all() - before;
   return reason;
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/slow_collective.h"
 #include "memory/runtime/runtime.h"
 #include "nvme/store_channel.h"
 #include "offload/bound_program.h"
@@ -39,6 +40,7 @@ class LaneRunner {
     const std::atomic<int>* updates_held = nullptr;  // updates wait until it is 0
     Device* device = nullptr;                        // makes copies, and computes where it has a stream for that
     Communicator* communicator = nullptr;            // of the network lane; null: there is none
+    SlowCollective* slow_collective = nullptr;       // hears of the network lane's operations; may be null
     Chain chain = Chain::device_nvme;
     std::size_t ahead = 1;  // operations that a lane enqueues before the first of them is complete
   };

@@ -41,6 +41,8 @@ RankExecutor::RankExecutor(const ExecutorOptions& options, const RankResources& 
     committer_.emplace(*with.durability, plan_, options.seed, model_hash(graph_), *with.store, *extents_, memory_, committers);
     if (with.durability->from) generations_.begin_with(committer_->resume());
   }
+  if (communicator != nullptr && communicator->rank() == 0 && options.say)
+    slow_collective_.emplace(*communicator, options.say, options.patience);
   runner_.emplace(operations_,
                   LaneRunner::Around{.channels = channels(),
                                      .extents = extents_.get(),
@@ -48,6 +50,7 @@ RankExecutor::RankExecutor(const ExecutorOptions& options, const RankResources& 
                                      .updates_held = &updates_held_,
                                      .device = with.device,
                                      .communicator = communicator,
+                                     .slow_collective = slow_collective_ ? &*slow_collective_ : nullptr,
                                      .chain = plan_.choices.chain,
                                      .ahead = options.ahead},
                   std::max({plan_.step.ops.size() * static_cast<std::size_t>(shown_turns(turns_of(plan_.choices))),

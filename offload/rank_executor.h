@@ -94,6 +94,7 @@ class RankExecutor final : public Rank {
   Run* last_ = nullptr;                  // the run that was waited for
   By<Lane, Bytes> moved_before_;         // by the first run of a step that was run again
 
+  std::optional<SlowCollective> slow_collective_;
   std::optional<LaneRunner> runner_;  // last: its threads end before what they use
 };
 

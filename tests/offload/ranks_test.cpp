@@ -1,11 +1,14 @@
 // Several ranks of one process: whatever is sharded, wherever it rests and whoever is late, the bits are those of as many ranks
 // that each have everything on their device.
 #include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "memory/base/error.h"
 #include "tests/collectives/late_transport.h"
@@ -164,6 +167,39 @@ TEST_F(Ranks, SendWhatTheClosedFormSays) {
       EXPECT_EQ(training.last().moved[Lane::network], (stage == 0 ? 8 : 4) * sums + 2 * gathers + words) << ranks << " " << stage;
     }
   }
+}
+
+// A transport of rank 1 whose n-th call comes late by far more than the patience.
+class OnceLate final : public PassingTransport {
+ public:
+  using PassingTransport::PassingTransport;
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    if (rank() == 1 && ++calls_ == 5) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    inner_.exchange(sends, receives);
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+TEST_F(Ranks, WhoIsWaitedForIsTold) {
+  Choices of = choices(2, 1);
+  of.sharding.stage = 3;
+  SmallTraining training(model_, plan_of(model_, of), new_directory());
+  std::mutex mutex;
+  std::vector<std::string> told;
+  training.set_say(
+      [&](const std::string& words) {
+        const std::lock_guard lock(mutex);
+        told.push_back(words);
+      },
+      std::chrono::milliseconds(200));
+  training.set_around([](Transport& inner, TeamChannel) { return std::make_unique<OnceLate>(inner); });
+  training.load_weights();
+  training.train(1);
+  training.end();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told.front(), testing::MatchesRegex("rank 0 has been in operation [0-9]+, .*, for 0 s, and waits for rank 1"));
 }
 
 // One rank's tokens make a loss that is not finite: all stop at that step, in the words of one rank, and keep the state before.

@@ -192,6 +192,11 @@ class SmallTraining {
     around_ = std::move(around);
     make_executor();
   }
+  // Heard at the next set_around().
+  void set_say(std::function<void(const std::string&)> say, std::chrono::milliseconds patience) {
+    say_ = std::move(say);
+    patience_ = patience;
+  }
   // A step that may be taken back must be over before the next begins.
   bool pipelines() const { return !(plan_.choices.update == UpdateTime::in_backward && plan_.choices.clip); }
 
@@ -246,6 +251,8 @@ class SmallTraining {
                                       .rank = ranks.front(),
                                       .other_ranks = {ranks.begin() + 1, ranks.end()},
                                       .around_transport = around_,
+                                      .say = say_,
+                                      .patience = patience_,
                                       .seed = 77,
                                       .ahead = ahead_});
   }
@@ -261,6 +268,8 @@ class SmallTraining {
   double clip_ = 4.4;
   std::size_t ahead_ = 64;
   Around around_;
+  std::function<void(const std::string&)> say_;
+  std::chrono::milliseconds patience_{10'000};
   std::vector<std::unique_ptr<Store>> own_stores_;
   std::vector<Store*> stores_;                        // [ranks] where the plan uses NVMe
   std::vector<const DurabilityOptions*> durability_;  // [ranks] where state is durable

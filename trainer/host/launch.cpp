@@ -41,8 +41,7 @@ void take_address(const Environment& environment, Launch& launch) {
   if (const char* const address = environment("MASTER_ADDR"); address != nullptr && *address != '\0') {
     launch.address = address;
   } else if (!launch.is_one_host()) {
-    throw InputError(fmt::format("MASTER_ADDR: not set, and {} started {} ranks on several hosts", launch.by, launch.ranks),
-                     "Set it to the host of rank 0, as the other hosts know it.");
+    launch.address.clear();
   }
   launch.port = environment("MASTER_PORT") == nullptr ? kDefaultPort : number_in(environment, "MASTER_PORT", 1, 65534) + 1;
 }

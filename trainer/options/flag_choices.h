@@ -55,11 +55,10 @@ struct Names<ReduceAlgorithm> {
 };
 template <>
 struct Names<CollectivesChoice> {
-  static constexpr Named<CollectivesChoice> all[] = {{"auto", CollectivesChoice::automatic},
-                                                     {"threads", CollectivesChoice::threads},
-                                                     {"tcp", CollectivesChoice::tcp},
-                                                     {"nccl", CollectivesChoice::nccl},
-                                                     {"parameter-server", CollectivesChoice::parameter_server}};
+  static constexpr Named<CollectivesChoice> all[] = {
+      {"auto", CollectivesChoice::automatic}, {"threads", CollectivesChoice::threads},
+      {"tcp", CollectivesChoice::tcp},        {"nccl", CollectivesChoice::nccl},
+      {"mpi", CollectivesChoice::mpi},        {"parameter-server", CollectivesChoice::parameter_server}};
 };
 template <>
 struct Names<OutputFormat> {

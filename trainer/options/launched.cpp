@@ -31,23 +31,28 @@ void take_launch(const Launch& launch, RunOptions& options) {
 
 void check_collectives(const RunOptions& options) {
   const CollectivesChoice choice = options.parallel.collectives;
+  const std::optional<Launch>& launch = options.parallel.launch;
+  if (launch && launch->address.empty() && choice != CollectivesChoice::mpi) {
+    throw InputError(fmt::format("MASTER_ADDR: not set, and {} started {} ranks on several hosts", launch->by, launch->ranks),
+                     "Set it to the host of rank 0, as the other hosts know it; with --collectives mpi they need not be told.");
+  }
   if (choice == CollectivesChoice::automatic || choice == CollectivesChoice::parameter_server) return;
   const auto refuse = [choice](const std::string& because, const char* allowed, const char* help) {
     throw InputError(
         fmt::format("--collectives: found {}, and {}, allowed: auto, {}, parameter-server", name_of(choice), because, allowed),
         help);
   };
-  if (!options.parallel.launch) {
+  if (!launch) {
     if (choice != CollectivesChoice::threads)
       refuse("no launcher started this process as one of several", "threads",
              "Start the ranks by torchrun, mpirun or srun; or let --ranks N be threads.");
     return;
   }
-  const CollectivesChoice theirs = options.gpu ? CollectivesChoice::nccl : CollectivesChoice::tcp;
-  if (choice == theirs) return;
-  refuse(fmt::format("{} started {} processes{}", options.parallel.launch->by, options.parallel.launch->ranks,
-                     options.gpu ? " with a GPU each" : " on CPUs"),
-         options.gpu ? "nccl" : "tcp", "");
+  const bool is_theirs =
+      options.gpu ? choice == CollectivesChoice::nccl : choice == CollectivesChoice::tcp || choice == CollectivesChoice::mpi;
+  if (is_theirs) return;
+  refuse(fmt::format("{} started {} processes{}", launch->by, launch->ranks, options.gpu ? " with a GPU each" : " on CPUs"),
+         options.gpu ? "nccl" : "tcp, mpi", "");
 }
 
 }  // namespace spillway

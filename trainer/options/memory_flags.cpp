@@ -193,7 +193,7 @@ void add_ranks_flags(std::vector<Flag>& table) {
       SET { o.parallel.zero_group_size = v.integer(1, 1 << 20); }, GET { return positive_json(o.parallel.zero_group_size); });
   add(
       "collectives", names_of<CollectivesChoice>("|"), F::text,
-      "how ranks talk: as threads of this process; where a launcher started them, over TCP, or with a GPU each by NCCL; "
+      "how ranks talk: as threads of this process; where a launcher started them, over TCP or MPI, or with a GPU each by NCCL; "
       "parameter-server: rank 0 adds up all gradients and sends the sums back, with the same result and more to do for it",
       SET { set_choice(o.parallel.collectives, v); }, GET { return choice_json(o.parallel.collectives); });
   add(

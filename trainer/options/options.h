@@ -22,7 +22,7 @@ enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
-enum class CollectivesChoice : std::uint8_t { automatic, threads, tcp, nccl, parameter_server };
+enum class CollectivesChoice : std::uint8_t { automatic, threads, tcp, mpi, nccl, parameter_server };
 enum class ReduceAlgorithm : std::uint8_t { direct, ring };
 enum class OutputFormat : std::uint8_t { table, json, html };
 

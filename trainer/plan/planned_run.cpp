@@ -109,6 +109,10 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   run.measured = measured;
   refuse_other_devices(run.measured, options, where);
   run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks_here()));
+  // Nobody has measured the network between hosts of one rank each: ten gigabits a second, which a profile may say otherwise.
+  constexpr double kEthernet = 1.25e9;
+  if (options.parallel.ranks > 1 && options.parallel.ranks_here() == 1 && run.machine.network_bytes == 0)
+    run.machine.network_bytes = kEthernet;
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   if ((has_devices(run.measured) || has_own_memory(options)) && run.request.budgets[Tier::host] <= 0) {

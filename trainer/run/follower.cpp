@@ -73,7 +73,7 @@ class FollowingRank {
                              .pool = &model_.pool_of(team.rank()),
                              .store = store_.store(),
                              .durability = store_.durability()};
-    executor_.emplace(executor, with, &communicator_, &team.transports().of(static_cast<int>(TeamChannel::commits)));
+    executor_.emplace(executor, with, &communicator_, &team.transport(TeamChannel::commits));
   }
 
   RankExecutor& executor() { return *executor_; }
@@ -107,7 +107,12 @@ int follow(const RunOptions& options, ProcessTeam& team) {
   for (;;) {
     Message question = rank ? serve(control, rank->executor()) : next_question(control);
     const auto asked = question.get<TeamQuestion>();
-    if (asked == TeamQuestion::end) return question.get<std::int32_t>();
+    if (asked == TeamQuestion::end) {
+      const int exit_code = question.get<std::int32_t>();
+      rank.reset();
+      if (question.get<bool>()) team.leave();
+      return exit_code;
+    }
     try {
       switch (asked) {
         case TeamQuestion::begin: rank.emplace(options, team, begin_order_in(question)); break;

@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <climits>
 #include <nlohmann/json.hpp>
 
 #include "collectives/message.h"
@@ -29,25 +31,63 @@ std::vector<std::pair<std::string, std::string>> agreed_on(const RunOptions& opt
   return agreed;
 }
 
+// With MPI nobody need know where rank 0 listens: it takes a free port, or that of the flag, and tells the others. On several
+// hosts they need an address that they can reach: MASTER_ADDR's, or the host's name. Returns the socket; not open on other ranks.
+Socket tell_where_rank_0_is(MpiLibrary& mpi, int port, Launch& launch) {
+  Socket listening;
+  std::string words;
+  if (launch.rank == 0) {
+    if (launch.address.empty()) {
+      char name[HOST_NAME_MAX + 1] = "";
+      ::gethostname(name, sizeof name - 1);
+      launch.address = name;
+    }
+    listening = listen_on(port);
+    launch.port = port_of(listening);
+    words = fmt::format("{} {}", launch.port, launch.address);
+  }
+  words = mpi.broadcast(words);
+  const std::size_t space = words.find(' ');
+  launch.port = std::stoi(words.substr(0, space));
+  launch.address = words.substr(space + 1);
+  return listening;
+}
+
 }  // namespace
 
 ProcessTeam::ProcessTeam(const RunOptions& options) : rank_(options.parallel.launch->rank) {
-  const Launch& launch = *options.parallel.launch;
+  Launch launch = *options.parallel.launch;
+  Socket listening;
+  if (options.parallel.collectives == CollectivesChoice::mpi) {
+    mpi_.emplace(launch.by, launch.rank, launch.ranks);
+    listening = tell_where_rank_0_is(*mpi_, static_cast<int>(options.parallel.rendezvous_port), launch);
+  }
   std::vector<std::vector<Socket>> channels = meet({.rank = launch.rank,
                                                     .ranks = launch.ranks,
                                                     .address = launch.address,
                                                     .port = launch.port,
                                                     .channels = kChannels,
                                                     .agreed = agreed_on(options),
-                                                    .timeout = std::chrono::seconds(options.parallel.rendezvous_timeout)});
+                                                    .timeout = std::chrono::seconds(options.parallel.rendezvous_timeout)},
+                                                   std::move(listening));
   pulse_ = std::move(channels[kPulse]);
   control_ = std::move(channels[kControl]);
   channels.resize(kTeamChannels);
   transports_ = std::make_unique<TcpTeam>(rank_, std::move(channels));
+  if (mpi_) network_ = std::make_unique<MpiTransport>(*mpi_, transports_->of(static_cast<int>(TeamChannel::network)));
   pulse_thread_ = std::jthread([this] { keep_pulse(); });
 }
 
 ProcessTeam::~ProcessTeam() { is_over_ = true; }
+
+Transport& ProcessTeam::transport(TeamChannel channel) {
+  if (network_ && channel == TeamChannel::network) return *network_;
+  return transports_->of(static_cast<int>(channel));
+}
+
+void ProcessTeam::leave() {
+  if (mpi_) mpi_->finish();
+}
 
 // A rank that is gone can neither be waited for nor asked.
 void ProcessTeam::lose(std::size_t rank, const std::string& how) {
@@ -100,14 +140,14 @@ void ProcessTeam::keep_pulse() {
   }
 }
 
-void ProcessTeam::tell_end(int exit_code) noexcept {
+void ProcessTeam::tell_end(int exit_code, bool is_good) noexcept {
   is_over_ = true;
   for (Socket& control : control_) {
     if (!control.is_open()) continue;
     try {
       Message message;
       message.put(TeamQuestion::end);
-      message.put(std::int32_t{exit_code});
+      message.put(std::int32_t{exit_code}), message.put(is_good);
       send_message(control, message, Clock::now() + kFarewell);
     } catch (const std::exception&) {
       // It has ended before.
@@ -118,16 +158,17 @@ void ProcessTeam::tell_end(int exit_code) noexcept {
 int ProcessTeam::lead(const std::function<int()>& body) {
   try {
     const int exit_code = body();
-    tell_end(exit_code);
+    tell_end(exit_code, true);
+    leave();
     return exit_code;
   } catch (const Error& error) {
-    tell_end(error.exit_code());
+    tell_end(error.exit_code(), false);
     const std::lock_guard lock(lost_mutex_);
     // What broke off is only what follows from it.
     if (!lost_.empty() && error.exit_code() == kExitIo) throw IoError(lost_, "The run goes on by --load from what it has kept.");
     throw;
   } catch (...) {
-    tell_end(kExitBug);
+    tell_end(kExitBug, false);
     throw;
   }
 }

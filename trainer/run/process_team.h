@@ -7,12 +7,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/mpi_transport.h"
 #include "collectives/socket.h"
 #include "collectives/tcp_transport.h"
+#include "offload/executor_options.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
@@ -27,20 +30,25 @@ class ProcessTeam {
 
   int rank() const { return rank_; }
   int ranks() const { return static_cast<int>(control_.size()); }
-  TcpTeam& transports() { return *transports_; }
+  Transport& transport(TeamChannel channel);
+  TcpTeam& connections() { return *transports_; }  // whose abort ends all
   Socket& control(int rank) { return control_.at(static_cast<std::size_t>(rank)); }
 
   // For rank 0: runs `body` and tells the others how it ended; returns what it returns, and passes on its exceptions.
   int lead(const std::function<int()>& body);
+  // For the others, where rank 0 says that the run has ended as it should: all ranks leave together.
+  void leave();
 
  private:
   void keep_pulse();
   void lose(std::size_t rank, const std::string& how);
-  void tell_end(int exit_code) noexcept;
+  void tell_end(int exit_code, bool is_good) noexcept;
 
   const int rank_;
+  std::optional<MpiLibrary> mpi_;  // where it carries the bytes of the network lane
   std::unique_ptr<TcpTeam> transports_;
-  std::vector<Socket> control_, pulse_;  // [ranks]
+  std::unique_ptr<MpiTransport> network_;  // null: one of the transports does
+  std::vector<Socket> control_, pulse_;    // [ranks]
   std::atomic<bool> is_over_{false};
   std::mutex lost_mutex_;
   std::string lost_;           // which rank was lost first, and how; empty: none

@@ -26,7 +26,8 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
       durable_(std::move(durable)),
-      team_(team.team) {
+      team_(team.team),
+      log_(log) {
   const int here = team_ ? 1 : plan_.choices.sharding.ranks;
   for (int rank = 0; rank < here; ++rank) {
     std::vector<std::uint64_t> orphans = orphans_of(rank, log);
@@ -77,13 +78,13 @@ ExecutorOptions StepLoop::executor_options() const {
                           .evaluation = &model_.tiled(),
                           .rank = rank_with(0),
                           .sum_by = sum_by(options_.parallel),
+                          .say = [this](const std::string& words) { log_(words); },
                           .seed = options_.model.seed};
   for (int rank = 1; rank < std::ssize(stores_); ++rank) options.other_ranks.push_back(rank_with(rank));
   for (const auto& remote : remotes_) options.remote_ranks.push_back(remote.get());
   if (!team_) return options;
   options.transports[static_cast<std::size_t>(TeamChannel::network)] = &network_->transport();
-  options.transports[static_cast<std::size_t>(TeamChannel::commits)] =
-      &team_->transports().of(static_cast<int>(TeamChannel::commits));
+  options.transports[static_cast<std::size_t>(TeamChannel::commits)] = &team_->transport(TeamChannel::commits);
   return options;
 }
 

@@ -69,6 +69,7 @@ class StepLoop {
   ExecutorOptions executor_options() const;
 
   ProcessTeam* const team_;
+  const LogSink log_;                                 // also called from a thread of the executor
   std::vector<std::unique_ptr<RankStore>> stores_;    // of the ranks of this process
   std::vector<std::unique_ptr<RemoteRank>> remotes_;  // the others
   std::optional<TeamNetwork> network_;                // where ranks are processes

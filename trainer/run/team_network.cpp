@@ -15,10 +15,10 @@ NcclUniqueId new_nccl_id() {
 }
 
 TeamNetwork::TeamNetwork(Device& device, ProcessTeam& team, const std::optional<NcclUniqueId>& nccl) {
-  TcpTeam& connections = team.transports();
   if (nccl)
-    own_ = std::make_unique<NcclTransport>(nccl_library(), *nccl, team.rank(), team.ranks(), device.runtime(), connections);
-  transport_ = own_ ? own_.get() : &connections.of(static_cast<int>(TeamChannel::network));
+    own_ =
+        std::make_unique<NcclTransport>(nccl_library(), *nccl, team.rank(), team.ranks(), device.runtime(), team.connections());
+  transport_ = own_ ? own_.get() : &team.transport(TeamChannel::network);
 }
 
 }  // namespace spillway

@@ -87,6 +87,7 @@ void Progress::step(const StepRecord& record) {
   constexpr double kWeight = 0.2;
   mean_step_s_ = mean_step_s_ == 0 ? record.step_s : mean_step_s_ + kWeight * (record.step_s - mean_step_s_);
   const auto left = static_cast<double>(train_iters_ - record.step);
+  const std::lock_guard lock(mutex_);
   const ProgressState state{record, train_iters_, mean_step_s_ > 0 ? mean_step_s_ * left : -1, tiers_};
   if (style_ == ProgressStyle::plain) {
     if (record.step % log_interval_ == 0 || record.step == train_iters_ || record.eval_loss)
@@ -98,6 +99,7 @@ void Progress::step(const StepRecord& record) {
 }
 
 void Progress::message(std::string_view text) {
+  const std::lock_guard lock(mutex_);
   write(fmt::format("{}{}\n", line_open_ ? kEraseLine : "", text));
   line_open_ = false;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -42,7 +43,7 @@ class Progress {
   void set_tiers(const By<Tier, TierUse>& tiers);
   void step(const StepRecord& record);
   // Writes a line of its own, above the live one.
-  void message(std::string_view text);
+  void message(std::string_view text);  // from any thread
 
  private:
   void write(std::string_view text) const;
@@ -53,6 +54,7 @@ class Progress {
   std::int64_t log_interval_;
   By<Tier, TierUse> tiers_;
   double mean_step_s_ = 0;
+  std::mutex mutex_;  // of what is written
   bool line_open_ = false;
 };
 
