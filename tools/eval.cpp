@@ -13,9 +13,10 @@ int eval_command(int argc, const char* const* argv) {
   command.add_number("--step", step, "N", "of --load: the checkpoint to take (default: the newest)");
   auto resolved = resolve_run_flags(
       command, argc, argv,
-      {.only = {"model",       "seed",     "init",           "load",        "data",    "eval-data",        "tokenizer",
-                "data-format", "truncate", "skip-bad-lines", "train-on",    "threads", "micro-batch-size", "seq-length",
-                "dtype",       "device",   "device-memory",  "host-memory", "nvme",    "format",           "out"},
+      {.only = {"model",       "seed",     "init",           "load",          "data",        "eval-data", "tokenizer",
+                "data-format", "truncate", "skip-bad-lines", "train-on",      "text-ends",   "threads",   "micro-batch-size",
+                "seq-length",  "dtype",    "device",         "device-memory", "host-memory", "nvme",      "format",
+                "out"},
        .formats = {"table", "json"}});
   if (!resolved) return 0;
   use_one_rank(resolved->options);

@@ -17,11 +17,13 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/output_format.h"
+#include "tools/tokenize_show.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/text_documents.h"
 #include "trainer/data/token_file.h"
 #include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/options/flag_choices.h"
 #include "trainer/show/progress.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/words/quantity.h"
@@ -43,6 +45,10 @@ struct TokenizeOptions {
   std::string end_of_text;
   bool skip_bad_lines = false;
   std::optional<std::int64_t> threads;  // none: all cores
+  std::optional<std::int64_t> show;     // documents to print in place of a file
+  std::string train_on, text_ends;
+  std::optional<std::int64_t> seq_length, global_batch_size;
+  bool truncate = false;
 };
 
 struct Interrupted {};
@@ -220,28 +226,59 @@ void report(const DocumentCounts& counts, std::int64_t written, const std::strin
                                  counted(written, "token"), rounded_size(counts.bytes), rounded_time(seconds),
                                  static_cast<double>(counts.bytes) / 1e6 / std::max(seconds, 1e-9));
   if (!out.empty()) line += fmt::format(" -> {}", out);
+  if (counts.longest_row > 0) line += fmt::format("; longest row {}", counted(counts.longest_row, "token"));
   if (counts.empty_documents > 0) line += fmt::format("; {} empty", with_commas(counts.empty_documents));
   fmt::print(stderr, "{}\n", line);
   if (counts.bad_lines > 0)
     fmt::print(stderr, "{} left out; the first: {}\n", counted(counts.bad_lines, "bad line"), counts.first_bad_line);
 }
 
-int threads_of(const TokenizeOptions& options) {
-  if (!options.threads) return usable_threads();
-  if (*options.threads < 1 || *options.threads > 1024)
-    throw InputError(fmt::format("--threads: found {}, allowed: 1 to 1024", *options.threads));
-  return static_cast<int>(*options.threads);
+void check_range(const char* flag, const std::optional<std::int64_t>& value, std::int64_t least, std::int64_t most) {
+  if (value && (*value < least || *value > most))
+    throw InputError(fmt::format("{}: found {}, allowed: {} to {}", flag, *value, least, most));
 }
 
-int run(const TokenizeOptions& options) {
+int threads_of(const TokenizeOptions& options) {
+  check_range("--threads", options.threads, 1, 1024);
+  return options.threads ? static_cast<int>(*options.threads) : usable_threads();
+}
+
+ShowOptions shown_of(const TokenizeOptions& options) {
+  constexpr std::int64_t kMost = 1 << 30;
+  check_range("--show", options.show, 0, kMost);
+  check_range("--seq-length", options.seq_length, 1, kMost);
+  check_range("--global-batch-size", options.global_batch_size, 1, kMost);
+  ShowOptions shown{.documents = *options.show,
+                    .seq_length = options.seq_length,
+                    .global_batch_size = options.global_batch_size,
+                    .truncate = options.truncate};
+  if (!options.train_on.empty()) set_choice(shown.train_on, FlagValue("--train-on", {options.train_on}));
+  if (!options.text_ends.empty()) set_choice(shown.text_ends, FlagValue("--text-ends", {options.text_ends}));
+  return shown;
+}
+
+// These say what train would make of rows; files and ids have the rows' tokens alone.
+void refuse_flags_of_show(const CommandLine& command) {
+  for (const char* flag : {"--train-on", "--text-ends", "--seq-length", "--global-batch-size", "--truncate"}) {
+    if (command.was_given(flag))
+      throw InputError(fmt::format("{}: found without --show, allowed: together with --show N", flag),
+                       "a token file and --format ids have the tokens of each row, without special tokens added");
+  }
+}
+
+int run(const TokenizeOptions& options, const CommandLine& command) {
   constexpr std::string_view kFormats[] = {"bin", "ids"};
   const bool prints_ids = format_of_output(options.format, options.out, kFormats) == "ids";
   if (options.data.empty()) throw InputError("--data: not given", fmt::format("allowed: {}", kAllowedFiles));
-  if (!prints_ids && options.out.empty())
+  if (options.show && (command.was_given("--format") || !options.out.empty()))
+    throw InputError("--show: found together with --out or --format, allowed: alone", "it prints, and writes no file");
+  if (!options.show) refuse_flags_of_show(command);
+  if (!options.show && !prints_ids && options.out.empty())
     throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
   const std::vector<std::string> files = files_of(options.data, kExtensions, "--data", kAllowedFiles);
   const Bytes total = size_of_all(files);
-  const Tokenizer tokenizer = Tokenizer::load(tokenizer_path(options));
+  const TextTools tools(tokenizer_path(options).string());
+  const Tokenizer& tokenizer = tools.tokenizer(files.front()).tokenizer;
   const ThreadPool pool(threads_of(options));
   const BadLines bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::refuse;
   const InterruptHandler interrupt;
@@ -250,25 +287,32 @@ int run(const TokenizeOptions& options) {
     if (interrupt.requested()) throw Interrupted();
     progress.show(counts);
   };
+  if (options.show) {
+    show_documents(files, tools, pool, bad_lines, shown_of(options), show);
+    return 0;
+  }
+  DocumentReader reader(tools, RowRules(), pool, bad_lines);
   if (prints_ids) {
     std::optional<IdFile> file;
     if (!options.out.empty()) file.emplace(options.out);
     IdPrinter printer(file ? file->get() : stdout, file ? options.out : "standard output");
-    const DocumentCounts counts = encode_documents(
-        files, tokenizer, pool, bad_lines, [&](std::span<const std::int32_t> ids, bool ends) { printer.add(ids, ends); }, show);
+    for (const std::string& path : files) {
+      reader.read(path, [&](const DocumentPart& part) { printer.add(part.tokens, part.ends_document); }, show);
+    }
     printer.flush();
     if (file) file->finish();
+    const DocumentCounts& counts = reader.counts();
     if (counts.bad_lines > 0) report(counts, counts.tokens, options.out, progress.seconds());
     return 0;
   }
   const auto separator = separator_of(options, tokenizer);
   TokenFileWriter file(options.out, token_width_for(tokenizer.vocab_size()));
   DocumentWriter writer(file, separator);
-  const DocumentCounts counts = encode_documents(
-      files, tokenizer, pool, bad_lines, [&](std::span<const std::int32_t> ids, bool ends) { writer.add(ids, ends); }, show);
+  for (const std::string& path : files)
+    reader.read(path, [&](const DocumentPart& part) { writer.add(part.tokens, part.ends_document); }, show);
   writer.flush();
   file.finish();
-  report(counts, file.tokens(), options.out, progress.seconds());
+  report(reader.counts(), file.tokens(), options.out, progress.seconds());
   return 0;
 }
 
@@ -280,7 +324,7 @@ int tokenize_command(int argc, const char* const* argv) {
   command.add("--tokenizer", options.tokenizer, "PATH", "a tokenizer.json, or a directory that has one");
   command.add("--model", options.model, "PATH", "instead: a Hugging Face directory, whose tokenizer.json is taken");
   command.add_list("--data,data", options.data, "PATH...",
-                   "text files, .jsonl files (\"text\" or \"messages\" of each row), directories of .txt and .jsonl");
+                   "text files, .jsonl files of the rows that train takes, directories of .txt and .jsonl");
   command.add("--out", options.out, "FILE", "the file to write; whole or not at all");
   command.add("--format", options.format, "bin|ids",
               "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document "
@@ -289,9 +333,17 @@ int tokenize_command(int argc, const char* const* argv) {
               "what stands between documents in a .bin (the tokenizer's usual one)");
   command.add_switch("--skip-bad-lines", options.skip_bad_lines, "leave out rows of JSONL that are not right, and count them");
   command.add_number("--threads", options.threads, "N", "that encode (all cores)");
+  command.add_number("--show", options.show, "N",
+                     "instead of a file: print N documents with the tokens that have loss marked, and the figures of all");
+  command.add("--train-on", options.train_on, names_of<TrainOn>("|"), "of --show, as of train: what has loss (assistant)");
+  command.add("--text-ends", options.text_ends, names_of<TextEnds>("|"),
+              "of --show, as of train: leading tokens and end token of rows of text (auto)");
+  command.add_number("--seq-length", options.seq_length, "N", "of --show, as of train: rows that are longer are refused");
+  command.add_switch("--truncate", options.truncate, "of --show, as of train: cut them instead");
+  command.add_number("--global-batch-size", options.global_batch_size, "N", "of --show: also say the steps of an epoch");
   if (help_was_asked(command, argc, argv)) return 0;
   try {
-    return run(options);
+    return run(options, command);
   } catch (const Interrupted&) {
     fmt::print(stderr, "interrupted: nothing was written\n");
     return kExitInterrupted;

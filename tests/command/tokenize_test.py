@@ -1,4 +1,7 @@
-"""spillway tokenize: a real tokenizer's gold, token files, refusals, and nothing half-written left behind."""
+"""spillway tokenize: a real tokenizer's gold, token files, refusals, and nothing half-written left behind.
+
+Rows that train takes: which tokens have loss, epochs, figures of the data, and runs of earlier versions.
+"""
 import importlib.util
 import json
 import lzma
@@ -11,7 +14,8 @@ import sys
 import time
 import unittest
 
-from harness import PATIENCE, CommandTest
+from harness import DATA as TEST_DATA
+from harness import PATIENCE, CommandTest, arguments, run
 
 SPILLWAY = os.environ["SPILLWAY"]
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "tokenizers"
@@ -138,6 +142,118 @@ class Tokenize(CommandTest):
         process.communicate(timeout=120 * PATIENCE)
         self.assertEqual(process.returncode, 130)
         self.assertEqual([path.name for path in place.iterdir()], ["long.txt"])
+
+
+SPECIAL = ("<s>", "</s>", "<|im_start|>", "<|im_end|>")
+BEGIN = "<|im_start|>user\nq{0}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def byte_tokenizer():
+    """Tokens are bytes and the special ones, which follow; <s> goes before a text."""
+    own = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in own]
+    vocabulary = {chr(byte): byte for byte in own} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    added = [{"id": 256 + i, "content": token, "special": True, "normalized": False} for i, token in enumerate(SPECIAL)]
+    begin = {"type": "TemplateProcessing",
+             "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+             "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}
+    return {"added_tokens": added, "post_processor": begin,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
+
+
+class RowsWithLoss(CommandTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = cls.fresh_directory("model")
+        config = json.loads((TEST_DATA / "golden" / "qwen3" / "config.json").read_text())
+        (cls.model / "config.json").write_text(json.dumps({**config, "vocab_size": 264}))
+        (cls.model / "tokenizer.json").write_text(json.dumps(byte_tokenizer()))
+        (cls.model / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "bos_token": "<s>"}))
+        (cls.model / "chat_template.jinja").write_text(
+            "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+        cls.chats = cls.rows("chats", [{"messages": [{"role": "user", "content": f"q{i}"},
+                                                     {"role": "assistant", "content": "A" * i}]} for i in range(1, 6)])
+
+    @classmethod
+    def rows(cls, name, rows):
+        path = cls.fresh(name).with_suffix(".jsonl")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def flags(self, **changes):
+        return {"model": self.model, "data": self.chats, "data_order": "sequential", "seq_length": 64, "train_iters": 5,
+                "micro_batch_size": 1, "lr_decay_style": "constant", "init": "random",
+                "profile": TEST_DATA / "machine.json", **changes}
+
+    def show(self, *words):
+        outcome = run("tokenize", "--model", self.model, *words)
+        self.assertEqual(outcome.code, 0, str(outcome))
+        return outcome
+
+    def test_only_what_the_assistant_says_is_counted(self):
+        run_ = self.train(self.flags())
+        # The answer, its end token and a newline.
+        self.assertEqual([record["tokens"] for record in run_.log], [i + 2 for i in range(1, 6)])
+        whole = self.train(self.flags(train_on="all", train_iters=1))
+        self.assertEqual(whole.log[0]["tokens"], len("user\nq1\nassistant\nA\n") + 4 - 1)
+        self.assertNotEqual(whole.log[0]["loss"], run_.log[0]["loss"])
+        self.assertIn("5 documents, ", run_.outcome.out)
+        self.assertIn(" tokens, 25 with loss; longest row ", run_.outcome.out)
+        self.assertIn(" % of positions are padding; 5 steps an epoch", run_.outcome.out)
+
+    def test_show_marks_what_has_loss(self):
+        outcome = self.show(self.chats, "--show", 2, "--seq-length", 64, "--global-batch-size", 2)
+        self.assertEqual(outcome.out, "".join(f"document {i}: {23 + i} tokens, {i + 2} with loss\n" + BEGIN.format(i) +
+                                              "⟦" + "A" * i + "<|im_end|>\n⟧\n\n" for i in (1, 2)))
+        self.assertIn("5 documents, 130 tokens, 25 with loss; longest row 28 tokens; ", outcome.err)
+        self.assertIn("% of positions are padding; 2.50 steps an epoch", outcome.err)
+        text = self.rows("text", [{"text": "ab"}, {"prompt": "ab", "completion": "cd"}])
+        self.assertEqual(self.show(text, "--show", 2).out, "document 1: 4 tokens, 3 with loss\n<s>⟦ab</s>⟧\n\n"
+                         "document 2: 6 tokens, 3 with loss\n<s>ab⟦cd</s>⟧\n\n")
+        self.assertIn("a⟦b⟧", self.show(text, "--show", 1, "--text-ends", "none").out)
+        self.check_refusal(run("tokenize", "--model", self.model, text, "--out", self.fresh(), "--train-on", "last"), 2,
+                           "--train-on: found without --show")
+
+    def test_rows_that_are_refused_are_named(self):
+        bad = {"messages": [{"role": "user", "content": "q"}]}
+        data = self.rows("bad", [{"text": "ab"}, bad, {"chosen": "a", "rejected": "b"}])
+        self.check_refusal(run("train", *arguments(self.flags(data=data))), 2,
+                           f"{data} line 2: found no message of the assistant")
+        self.check_refusal(run("train", *arguments(self.flags(data=data, train_on="all"))), 2,
+                           f"{data} line 3: found \"chosen\" and \"rejected\", a preference pair")
+        outcome = self.train(self.flags(data=data, skip_bad_lines=True, train_iters=1)).outcome
+        self.assertIn("2 bad lines left out, the first: ", outcome.out)
+
+    def test_epochs(self):
+        run_ = self.train(self.flags(train_iters=None, epochs=1.5, global_batch_size=2, lr_warmup_fraction=0.5))
+        self.assertEqual(len(run_.log), 4)  # 7.5 sequences
+        settings = json.loads((run_.path / "run.json").read_text())
+        self.assertEqual((settings["train-iters"], settings.get("epochs")), (4, None))
+        self.assertEqual([record["lr"] for record in run_.log[:2]], [1.5e-4, 3e-4])
+        on = self.train({"load": run_.path, "epochs": 2.4})
+        self.assertEqual([record["step"] for record in on.log], [5, 6])
+        for flags, fragment in (({"epochs": 1, "train_iters": 4}, "--epochs: found together with --train-iters"),
+                                ({"epochs": 1, "train_iters": None, "global_batch_size": 6}, "an epoch has no step"),
+                                ({"epochs": 0, "train_iters": None}, "--epochs: found \"0\"")):
+            self.check_refusal(run("train", *arguments(self.flags(**flags))), 2, fragment)
+
+    def test_a_run_of_an_earlier_version_goes_on_as_it_began(self):
+        data = self.rows("mixed", [{"text": "some words"}, json.loads(self.chats.read_text().splitlines()[0])])
+        old = {"data": data, "train_on": "all", "text_ends": "none"}
+        whole = self.train(self.flags(**old, train_iters=4))
+        half = self.train(self.flags(**old, train_iters=2))
+        settings = json.loads((half.path / "run.json").read_text())
+        del settings["train-on"], settings["text-ends"]
+        (half.path / "run.json").write_text(json.dumps(settings))
+        on = self.train({"load": half.path, "train_iters": 4})
+        self.assertEqual(on.curve(), whole.curve()[2:])
+        self.assertNotIn("instead of", on.outcome.out)
+        told = self.train({"load": half.path, "train_iters": 4, "text_ends": "both"})
+        self.assertIn("--text-ends auto instead of none", told.outcome.out)
+        self.assertEqual(told.log[0]["tokens"], whole.log[0]["tokens"] + 2)
 
 
 if __name__ == "__main__":

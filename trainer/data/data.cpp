@@ -3,21 +3,22 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 
 #include "memory/base/error.h"
-#include "trainer/chat/chat_template.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_order.h"
 #include "trainer/data/data_source.h"
 #include "trainer/data/text_documents.h"
+#include "trainer/data/text_tools.h"
 #include "trainer/data/token_file.h"
+#include "trainer/data/token_rows.h"
 #include "trainer/host/interrupt.h"
-#include "trainer/text/resource_error.h"
+#include "trainer/options/lr_schedule.h"
 #include "trainer/text/text_codec.h"
-#include "trainer/text/tokenizer.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
@@ -34,6 +35,8 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.format = options.data.format;
   request.truncate = options.data.truncate;
   request.skip_bad_lines = options.data.skip_bad_lines;
+  request.train_on = options.data.train_on;
+  request.text_ends = options.data.text_ends;
   request.seed = options.model.seed;
   request.micro_batch_size = options.batch.micro_batch_size;
   request.micro_batches = options.micro_batches() * options.parallel.ranks;  // one order of data, whatever the ranks
@@ -43,103 +46,112 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   return request;
 }
 
-}  // namespace
-
-// Turns the text of a request into tokens. The tokenizer is loaded at the first text: token files need none.
-class TextEncoding {
+// Opens the files of a request, in order.
+class DataFiles {
  public:
-  explicit TextEncoding(const DataRequest& request)
-      : path_(request.tokenizer), vocabulary_(request.vocabulary), threads_(request.threads) {}
+  explicit DataFiles(const DataRequest& request)
+      : request_(request), tools_(request.tokenizer), shape_{request.seq_length, request.vocabulary} {}
 
-  TextRows rows() const { return path_.empty() ? TextRows::refuse : path_ == "bytes" ? TextRows::bytes : TextRows::tokenizer; }
-  // The encoding for a file whose rows may or may not be text. This object must outlive the result.
-  RowEncoding encoding_of_rows(const std::string& file) {
-    return {.encode =
-                [this, file](std::string_view text, std::vector<std::int32_t>& ids) {
-                  load(file);
-                  encoder_->encode(text, ids);
-                },
-            .text_of_messages =
-                [this](std::string_view row) {
-                  if (!chat_) chat_.emplace(loaded_resource([&] { return ChatTemplate::load(path_); }));
-                  return chat_->render(row);
-                }};
+  std::unique_ptr<SequenceSource> open(const std::string& path) {
+    const std::string extension = fs::path(path).extension().string();
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request_.flag, path));
+    if (extension == ".jsonl") return open_rows(path);
+    if (extension == ".txt") return open_text(path);
+    if (request_.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape_);
+    if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape_);
+    throw InputError(fmt::format("{}: found {}, allowed: {}", request_.flag, path, kAllowedFiles),
+                     "raw 16-bit tokens of any name are read with --data-format u16");
   }
-  // Tokenizes a text into a file without a name.
-  PosixFile tokens_of(const std::string& file) {
-    load(file);
-    const ThreadPool pool(threads_);
-    HiddenTokenFile out(token_width_for(tokenizer_->vocab_size()));
-    encode_documents(
-        {file}, *tokenizer_, pool, BadLines::refuse,
-        [&](std::span<const std::int32_t> tokens, bool) {
-          check_ids(file, tokens);
-          out.write(tokens);
-        },
-        [](const DocumentCounts&) { InterruptHandler::stop_where_requested("the text was not tokenized to its end"); });
-    return out.take();
+  // No file may be opened after it.
+  void finish() { rows_->finish(); }
+  const TokenRows& rows() const { return *rows_; }
+  const DocumentCounts& counts() const {
+    static const DocumentCounts kNothing;
+    return reader_ ? reader_->counts() : kNothing;
   }
-  TokenFileFormat format() const {
-    return token_width_for(tokenizer_->vocab_size()) == TokenWidth::u16 ? TokenFileFormat::u16 : TokenFileFormat::u32;
-  }
+  std::int64_t texts_of_bytes() const { return texts_of_bytes_; }
 
  private:
+  std::unique_ptr<SequenceSource> open_rows(const std::string& path) {
+    const std::int64_t first = rows_->rows();
+    reader().read(path, [&](const DocumentPart& row) { rows_->add(row.tokens, row.targets); }, stop_where_requested);
+    return sequences_of_rows(rows_, first, rows_->rows() - first);
+  }
+
+  // Tokenizes a text into a file without a name.
+  std::unique_ptr<SequenceSource> open_text(const std::string& path) {
+    if (tools_.kind() == TextKind::bytes) {
+      ++texts_of_bytes_;
+      return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape_);
+    }
+    if (tools_.kind() == TextKind::none) {
+      throw InputError(
+          fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
+          "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
+    }
+    const Tokenizer& tokenizer = tools_.tokenizer(path).tokenizer;
+    const TokenWidth width = token_width_for(tokenizer.vocab_size());
+    HiddenTokenFile out(width);
+    reader().read(
+        path,
+        [&](const DocumentPart& part) {
+          check_ids(path, tokenizer, part.tokens);
+          out.write(part.tokens);
+        },
+        stop_where_requested);
+    return open_token_file(out.take(), width == TokenWidth::u16 ? TokenFileFormat::u16 : TokenFileFormat::u32, shape_);
+  }
+
+  DocumentReader& reader() {
+    if (!pool_) pool_.emplace(request_.threads);
+    if (!reader_) {
+      const RowRules rules{.train_on = request_.train_on,
+                           .text_ends = request_.text_ends,
+                           .longest = request_.seq_length + 1,
+                           .long_rows = request_.truncate ? LongRows::truncate : LongRows::refuse,
+                           .vocabulary = request_.vocabulary,
+                           .needs_loss = true};
+      reader_.emplace(tools_, rules, *pool_, request_.skip_bad_lines ? BadLines::skip : BadLines::refuse);
+    }
+    return *reader_;
+  }
   // A tokenizer may have more tokens than the model has rows, so only the ids that occur in its texts are checked.
-  void check_ids(const std::string& file, std::span<const std::int32_t> tokens) const {
-    const auto beyond = std::ranges::find_if(tokens, [&](std::int32_t id) { return id >= vocabulary_; });
+  void check_ids(const std::string& file, const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) const {
+    const auto beyond = std::ranges::find_if(tokens, [&](std::int32_t id) { return id >= request_.vocabulary; });
     if (beyond == tokens.end()) return;
     throw InputError(fmt::format("{}: found text that {} makes token {} of, allowed: below {}, the vocabulary of the model", file,
-                                 tokenizer_->path(), *beyond, vocabulary_),
+                                 tokenizer.path(), *beyond, request_.vocabulary),
                      kOtherTokenizer);
   }
-  void load(const std::string& file) {
-    if (encoder_) return;
-    std::error_code ignored;
-    if (!fs::exists(path_, ignored)) {
-      throw ResourceError(
-          fmt::format("--tokenizer: found {} for {}, allowed: bytes, a tokenizer.json, a directory that has one", path_, file),
-          "there is no such file or directory");
-    }
-    tokenizer_.emplace(loaded_resource([&] { return Tokenizer::load(path_); }));
-    encoder_.emplace(*tokenizer_);
-  }
 
-  std::string path_;
-  std::int64_t vocabulary_;
-  int threads_;
-  std::optional<Tokenizer> tokenizer_;
-  std::optional<TokenEncoder> encoder_;
-  std::optional<ChatTemplate> chat_;
+  static constexpr auto stop_where_requested = [](const DocumentCounts&) {
+    InterruptHandler::stop_where_requested("the text was not tokenized to its end");
+  };
+
+  const DataRequest& request_;
+  TextTools tools_;
+  SequenceShape shape_;
+  std::shared_ptr<TokenRows> rows_ = std::make_shared<TokenRows>();
+  std::optional<ThreadPool> pool_;
+  std::optional<DocumentReader> reader_;  // of text and rows
+  std::int64_t texts_of_bytes_ = 0;
 };
 
-namespace {
-
-std::unique_ptr<SequenceSource> open_source(const std::string& path, const DataRequest& request, TextEncoding& text) {
-  const SequenceShape shape{request.seq_length, request.vocabulary};
-  const std::string extension = fs::path(path).extension().string();
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request.flag, path));
-  if (extension == ".jsonl") {
-    return open_jsonl_file(PosixFile::open_to_read(path), request.truncate ? LongRows::truncate : LongRows::refuse, text.rows(),
-                           shape, text.encoding_of_rows(path), request.skip_bad_lines ? BadLines::skip : BadLines::refuse);
+// Of the whole data; `sources` are all open.
+DataFigures figures_of(const DataFiles& files, const std::vector<std::unique_ptr<SequenceSource>>& sources,
+                       std::int64_t seq_length) {
+  const DocumentCounts& counts = files.counts();
+  DataFigures figures{
+      .documents = counts.documents + files.texts_of_bytes(), .longest_row = counts.longest_row, .cut = counts.cut};
+  for (const auto& source : sources) {
+    figures.tokens += source->tokens();
+    figures.positions += source->sequences() * seq_length;
+    for (std::int64_t i = 0; i < source->sequences(); ++i) figures.with_loss += source->counted(i);
   }
-  if (extension == ".txt") {
-    switch (text.rows()) {
-      case TextRows::bytes: return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape);
-      case TextRows::tokenizer: {
-        PosixFile tokens = text.tokens_of(path);
-        return open_token_file(std::move(tokens), text.format(), shape);
-      }
-      case TextRows::refuse: break;
-    }
-    throw InputError(
-        fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
-        "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
-  }
-  if (request.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape);
-  if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape);
-  throw InputError(fmt::format("{}: found {}, allowed: {}", request.flag, path, kAllowedFiles),
-                   "raw 16-bit tokens of any name are read with --data-format u16");
+  const TokenRows& rows = files.rows();
+  for (std::int64_t row = 0; row < rows.rows(); ++row) figures.padding += seq_length + 1 - rows.length(row);
+  return figures;
 }
 
 }  // namespace
@@ -153,7 +165,6 @@ DataRequest training_data(const RunOptions& options, std::int64_t seq_length, st
   request.paths = options.data.data;
   request.order = options.data.order;
   request.drop_last = options.data.drop_last;
-  request.steps = options.batch.train_iters;
   return request;
 }
 
@@ -165,34 +176,46 @@ DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, 
   return request;
 }
 
-BatchSampler::BatchSampler(const DataRequest& request) : request_(request), first_{0} {
+BatchSampler::BatchSampler(const DataRequest& request) : request_(request) {
   SPILLWAY_CHECK(request.seq_length > 0 && request.vocabulary > 0 && request.micro_batch_size > 0 && request.micro_batches > 0,
                  "data for {} positions, {} tokens of vocabulary, {} x {} sequences", request.seq_length, request.vocabulary,
                  request.micro_batches, request.micro_batch_size);
   if (request.paths.empty())
     throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
-  const std::vector<std::string> files = paths_of_data(request.paths, request.flag);
-  text_ = std::make_unique<TextEncoding>(request);
+  const std::vector<std::string> paths = paths_of_data(request.paths, request.flag);
+  DataFiles files(request_);
   std::int64_t too_short = 0, left_over = 0;
-  SkippedLines skipped;
-  for (const std::string& file : files) {
-    sources_.push_back(open_source(file, request, *text_));
+  for (const std::string& path : paths) {
+    sources_.push_back(files.open(path));
     too_short += sources_.back()->sequences() == 0 ? 1 : 0;
     left_over += sources_.back()->tokens_left_over();
     first_.push_back(first_.back() + sources_.back()->sequences());
-    SkippedLines lines = sources_.back()->skipped();
-    if (skipped.count == 0) skipped.first = std::move(lines.first);
-    skipped.count += lines.count;
   }
-  const std::string left_out =
-      skipped.count == 0 ? "" : fmt::format("{} left out, the first: {}", counted(skipped.count, "bad line"), skipped.first);
+  files.finish();
+  const DocumentCounts& counts = files.counts();
+  const std::string left_out = counts.bad_lines == 0 ? ""
+                                                     : fmt::format("{} left out, the first: {}",
+                                                                   counted(counts.bad_lines, "bad line"), counts.first_bad_line);
+  refuse_too_few(paths, left_out);
+  figures_ = figures_of(files, sources_, request.seq_length);
+  summary_ = fmt::format("{}, {} of {}", counted(std::ssize(paths), "file"), counted(sequences(), "sequence"),
+                         counted(request.seq_length, "position"));
+  if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
+    summary_ += fmt::format("; {} of each epoch dropped by --drop-last", with_commas(dropped));
+  summary_ += "; " + words_of(figures_);
+  if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
+  if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
+  if (!left_out.empty()) summary_ += "; " + left_out;
+}
+
+void BatchSampler::refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const {
   if (sequences() == 0) {
     std::error_code ignored;
     const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
     throw InputError(
-        fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request.flag,
+        fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request_.flag,
                     all_empty ? "nothing" : "too few tokens", files[0],
-                    files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request.seq_length + 1),
+                    files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request_.seq_length + 1),
         !left_out.empty() ? left_out
         : all_empty       ? ""
                           : "give more data, or shorten --seq-length");
@@ -200,29 +223,8 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request), firs
   if (sequences_of_epoch() == 0) {
     throw InputError(
         fmt::format("--drop-last: found {} in {}, less than the {} of a step (--global-batch-size), so that all would be dropped",
-                    counted(sequences(), "sequence"), request.flag, request.micro_batch_size * request.micro_batches),
+                    counted(sequences(), "sequence"), request_.flag, request_.micro_batch_size * request_.micro_batches),
         "leave --drop-last out, give more data, or a smaller --global-batch-size");
-  }
-  summary_ = fmt::format("{}, {} of {}", counted(std::ssize(files), "file"), counted(sequences(), "sequence"),
-                         counted(request.seq_length, "position"));
-  if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
-    summary_ += fmt::format("; {} of each epoch dropped by --drop-last", with_commas(dropped));
-  if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
-  if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
-  if (!left_out.empty()) summary_ += "; " + left_out;
-
-  // A step without any loss would divide by zero. It is refused before the run rather than found in the middle of the night.
-  if (std::ranges::none_of(sources_, [](const auto& source) { return source->has_sequences_without_loss(); })) return;
-  for (std::int64_t step = 0; step < request.steps; ++step) {
-    if (counted_tokens(step) > 0) continue;
-    const std::int64_t global = request.micro_batch_size * request.micro_batches;
-    const std::int64_t sequence = sequence_at(step * global);
-    const auto file = std::ranges::upper_bound(first_, sequence) - first_.begin() - 1;
-    throw InputError(
-        fmt::format("{}: no position of step {} has a loss: all {} of its sequences, such as {}, have no target but -100",
-                    request.flag, step + 1, global,
-                    sources_[static_cast<std::size_t>(file)]->describe(sequence - first_[static_cast<std::size_t>(file)])),
-        "leave such rows out, raise --global-batch-size, or lengthen --seq-length where --truncate cut the labels off");
   }
 }
 
@@ -231,7 +233,6 @@ BatchSampler::BatchSampler(BatchSampler&&) noexcept = default;
 BatchSampler& BatchSampler::operator=(BatchSampler&&) noexcept = default;
 
 std::int64_t BatchSampler::sequences() const { return first_.back(); }
-std::string BatchSampler::summary() const { return summary_; }
 
 std::int64_t BatchSampler::sequences_of_epoch() const {
   const std::int64_t of_step = request_.micro_batch_size * request_.micro_batches;
@@ -244,6 +245,34 @@ std::int64_t BatchSampler::sequence_at(std::int64_t position) const {
   const Permutation permutation(static_cast<std::uint64_t>(sequences()), request_.seed,
                                 static_cast<std::uint64_t>(position / sequences_of_epoch()));
   return static_cast<std::int64_t>(permutation.at(static_cast<std::uint64_t>(index)));
+}
+
+std::int64_t BatchSampler::steps_of(double epochs) const {
+  const std::int64_t of_step = request_.micro_batch_size * request_.micro_batches, of_epoch = sequences_of_epoch();
+  if (of_epoch < of_step) {
+    throw InputError(
+        fmt::format("--epochs: found {} in {}, less than the {} of a step (--global-batch-size), so that an epoch has "
+                    "no step",
+                    counted(of_epoch, "sequence"), request_.flag, of_step),
+        "give more data, a smaller --global-batch-size, or --train-iters in place of --epochs");
+  }
+  // A number of steps that is whole but for its rounding counts as whole.
+  const double steps = std::ceil(epochs * static_cast<double>(of_epoch) / static_cast<double>(of_step) * (1 - 1e-12));
+  constexpr double kMost = 1e12;
+  if (steps > kMost)
+    throw InputError(fmt::format("--epochs: found {}, which is {} steps, allowed: up to {}", epochs, steps, kMost));
+  return static_cast<std::int64_t>(steps);
+}
+
+std::string BatchSampler::words_of_epoch() const {
+  return spillway::words_of_epoch(sequences_of_epoch(), request_.micro_batch_size * request_.micro_batches);
+}
+
+void settle_epochs(RunOptions& options, const BatchSampler& data) {
+  if (!options.batch.epochs) return;
+  options.batch.train_iters = data.steps_of(*options.batch.epochs);
+  options.batch.epochs.reset();
+  (void)LrSchedule(options.schedule, options.batch.train_iters);  // throws if the spans do not fit one another
 }
 
 void BatchSampler::fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens,

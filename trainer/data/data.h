@@ -1,7 +1,7 @@
 // Batches of token sequences from files. A batch is a pure function of (request, step): a resumed run needs the step and no other
-// state. Files are read when they are needed, JSONL rows through an index of 12 bytes for each row; a text is tokenized once,
-// into a file without a name in the directory for temporary files.
-// Not here: any copy of the data in memory, how text becomes tokens (trainer/text/tokenizer.h).
+// state. Token files are read when they are needed; text and rows of JSONL become tokens once, in files without a name in the
+// directory for temporary files.
+// Not here: any copy of the data in memory, how text and rows become tokens (text_documents.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/data_figures.h"
+#include "trainer/data/data_source.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
@@ -24,13 +26,14 @@ struct DataRequest {
   bool truncate = false;        // cut rows longer than T + 1 tokens instead of refusing them
   bool skip_bad_lines = false;  // in JSONL
   bool drop_last = false;       // an epoch is whole steps: the last sequences, too few for a step, are dropped
+  TrainOn train_on = TrainOn::assistant;
+  TextEnds text_ends = TextEnds::both;
   std::uint64_t seed = 0;
   std::int64_t micro_batch_size = 1;  // B
   std::int64_t micro_batches = 1;     // M
   std::int64_t seq_length = 0;        // T
   std::int64_t vocabulary = 0;        // V
   int threads = 1;                    // threads that encode text
-  std::int64_t steps = 0;             // steps that will run: each must have a position with loss
 };
 // `seq_length` from seq_length_for, `vocabulary` from the model.
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
@@ -39,11 +42,6 @@ DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, 
 
 // The data files that `paths` name; a directory's files come sorted by name. `flag` is for messages.
 std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag);
-
-inline constexpr std::int32_t kNoLoss = -100;  // the target of a position without loss
-
-class SequenceSource;
-class TextEncoding;
 
 class BatchSampler {
  public:
@@ -62,18 +60,25 @@ class BatchSampler {
   // Number of positions with loss in all M micro-batches of the step; known without reading the data.
   std::int64_t counted_tokens(std::int64_t step) const;
 
-  std::int64_t sequences() const;  // in one epoch, before drop_last
-  std::string summary() const;     // one line for people: files, sequences, tokens
+  std::int64_t sequences() const;           // in one epoch, before drop_last
+  std::int64_t sequences_of_epoch() const;  // in one epoch, after drop_last
+  const DataFigures& figures() const { return figures_; }
+  std::int64_t steps_of(double epochs) const;  // rounded up; InputError if not even one epoch has a step
+  std::string words_of_epoch() const;
+  std::string summary() const { return summary_; }  // one line for people: files, sequences, figures
 
  private:
-  std::int64_t sequences_of_epoch() const;                // in one epoch, after drop_last
+  void refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const;
   std::int64_t sequence_at(std::int64_t position) const;  // `position` counts over all epochs
 
   DataRequest request_;
-  std::unique_ptr<TextEncoding> text_;                    // sources read through it
   std::vector<std::unique_ptr<SequenceSource>> sources_;  // in file order
-  std::vector<std::int64_t> first_;                       // [files + 1] first sequence of each file
+  std::vector<std::int64_t> first_ = {0};                 // [files + 1] first sequence of each file
+  DataFigures figures_;
   std::string summary_;
 };
+
+// Where --epochs is given: sets --train-iters in its place.
+void settle_epochs(RunOptions& options, const BatchSampler& data);
 
 }  // namespace spillway

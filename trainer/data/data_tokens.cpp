@@ -92,11 +92,11 @@ class TokenFile final : public SequenceSource {
   }
 
   std::int64_t sequences() const override { return layout_.tokens == 0 ? 0 : (layout_.tokens - 1) / shape_.seq_length; }
+  std::int64_t tokens() const override { return layout_.tokens; }
   std::int64_t counted(std::int64_t) const override { return shape_.seq_length; }
   std::int64_t tokens_left_over() const override {
     return sequences() == 0 ? layout_.tokens : layout_.tokens - 1 - sequences() * shape_.seq_length;
   }
-  bool has_sequences_without_loss() const override { return false; }
 
   void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
     const std::int64_t first = index * shape_.seq_length;
@@ -107,10 +107,6 @@ class TokenFile final : public SequenceSource {
       token = checked(first + t + 1, buffer_.data() + (t + 1) * layout_.width);
       targets[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
     }
-  }
-
-  std::string describe(std::int64_t index) const override {
-    return fmt::format("{} tokens {} to {}", file_.path().string(), index * shape_.seq_length, (index + 1) * shape_.seq_length);
   }
 
  private:

@@ -1,5 +1,5 @@
 // Reads the object on a line of JSONL as the parser meets it: no tree is built. The derived class gives the keys their meaning.
-// Not here: the results (data_jsonl.cpp: sequences; text_documents.cpp: text).
+// Not here: the meaning of the keys (row_content.h).
 #pragma once
 
 #include <fmt/core.h>

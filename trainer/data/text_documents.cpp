@@ -6,14 +6,11 @@
 #include <array>
 #include <exception>
 #include <filesystem>
-#include <mutex>
-#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "files/posix_file.h"
 #include "memory/base/error.h"
-#include "trainer/chat/chat_template.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/text/resource_error.h"
 #include "trainer/text/utf8.h"
@@ -25,69 +22,6 @@ constexpr std::size_t kBatch = 4 << 20;         // bytes of text in memory, if i
 constexpr std::size_t kPiece = 128 << 10;       // bytes of text that a thread takes at a time
 constexpr std::size_t kLongest = kLongestLine;  // bytes of text in memory, even if it cannot be cut
 
-// Takes the "text" of the object on a line.
-class TextRow final : public RowReader<TextRow> {
- public:
-  std::string text;
-
-  bool has_text() const { return has_text_; }
-
-  bool enter(const std::string& name) {
-    is_text_ = name == "text";
-    if (is_text_) return once(has_text_, name);
-    return name != "messages" || once(has_messages_, name);
-  }
-  bool take(std::string& value) {
-    if (depth() != 1 || !is_text_) return other("a string");
-    text.swap(value);
-    is_text_ = false;
-    return true;
-  }
-  bool number(std::int64_t) { return other("a number"); }
-  bool real(const std::string&) { return other("a number"); }
-  bool open(std::string_view found) { return other(found); }
-  bool other(std::string_view found) {
-    if (depth() == 0) return refuse(found, "an object with \"text\" or \"messages\" a line");
-    return depth() != 1 || !is_text_ || refuse_saying(fmt::format("\"text\" is {}, allowed: a string", found));
-  }
-  static bool reads(std::string_view key, const std::vector<std::string_view>& keys) {
-    if (std::ranges::find(keys, "text") != keys.end()) return key == "text";
-    return key == "messages" || key == "tools";
-  }
-  void restart() { is_text_ = has_text_ = has_messages_ = false; }
-  bool finish(std::string_view) {
-    return has_text_ || has_messages_ || refuse("neither \"text\" nor \"messages\"", "an object with one of them a line");
-  }
-
- private:
-  bool is_text_ = false;
-  bool has_text_ = false;
-  bool has_messages_ = false;
-};
-
-// Loads the chat template at the first conversation: rows of text need none.
-class Conversations {
- public:
-  explicit Conversations(const Tokenizer& tokenizer) : tokenizer_(tokenizer.path()) {}
-  std::string text_of(std::string_view row) const {
-    std::call_once(is_loaded_, [&] {
-      try {
-        template_.emplace(loaded_resource([&] { return ChatTemplate::load(tokenizer_); }));
-      } catch (...) {
-        failed_ = std::current_exception();  // kept for all threads: the template is read once
-      }
-    });
-    if (failed_) std::rethrow_exception(failed_);
-    return template_->render(row);
-  }
-
- private:
-  std::string tokenizer_;
-  mutable std::once_flag is_loaded_;
-  mutable std::exception_ptr failed_;
-  mutable std::optional<ChatTemplate> template_;
-};
-
 // The work that a thread takes at a time: lines of JSONL, or a stretch of a text.
 struct Piece {
   std::string_view text;
@@ -95,50 +29,51 @@ struct Piece {
   Stretch stretch = Stretch::first;
   bool ends_document = false;
   // Its result:
+  struct Document {
+    std::size_t end;  // in ids
+    EncodedRow row;   // of a row
+  };
   std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;  // [documents] end of each in ids
+  std::vector<std::int32_t> targets;  // [ids] of rows
+  std::vector<Document> documents;
   std::int64_t bad_lines = 0;
-  std::string problem;         // the first one
+  std::string problem, help;   // the first one
   std::exception_ptr failure;  // the first one that is no fault of a row
 
   void clear() {
     failure = nullptr;
     ids.clear();
-    ends.clear();
+    targets.clear();
+    documents.clear();
     bad_lines = 0;
     problem.clear();
+    help.clear();
   }
 };
 
-void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, const Conversations& conversations,
-                 TokenEncoder& encoder) {
+void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, RowEncoder& encoder) {
   std::string_view rest = piece.text;
   for (std::int64_t line = piece.first_line; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view row = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (is_blank(row)) continue;
-    TextRow reader;
-    std::string problem;
-    const std::size_t before = piece.ids.size();
-    if (reader.read(row)) {
-      try {
-        encoder.encode(reader.has_text() ? reader.text : conversations.text_of(reader.line()), piece.ids);
-        piece.ends.push_back(piece.ids.size());
-        continue;
-      } catch (const ResourceError&) {
-        piece.failure = std::current_exception();
-        return;
-      } catch (const InputError& error) {
-        problem = error.what();
-        piece.ids.resize(before);
-      } catch (const Error&) {
-        piece.failure = std::current_exception();
-        return;
+    try {
+      const EncodedRow encoded = encoder.encode(row, file, piece.ids, piece.targets);
+      piece.documents.push_back({piece.ids.size(), encoded});
+      continue;
+    } catch (const ResourceError&) {
+      piece.failure = std::current_exception();
+      return;
+    } catch (const InputError& error) {
+      if (piece.bad_lines++ == 0) {
+        piece.problem = fmt::format("{} line {}: {}", file, line, error.what());
+        piece.help = error.help();
       }
+    } catch (const Error&) {
+      piece.failure = std::current_exception();
+      return;
     }
-    if (piece.bad_lines++ == 0)
-      piece.problem = fmt::format("{} line {}: {}", file, line, problem.empty() ? reader.problem() : problem);
     if (bad_lines == BadLines::refuse) return;
   }
 }
@@ -146,7 +81,7 @@ void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, cons
 void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
   try {
     encoder.encode(piece.text, piece.ids, piece.stretch);
-    if (piece.ends_document) piece.ends.push_back(piece.ids.size());
+    if (piece.ends_document) piece.documents.push_back({piece.ids.size(), {}});
   } catch (const Error& error) {
     piece.problem = fmt::format("{}: {}", file, error.what());
   }
@@ -200,21 +135,18 @@ class TextWindow {
   std::size_t taken_ = 0;  // bytes of the buffer that were taken
 };
 
-class DocumentReader {
- public:
-  DocumentReader(const Tokenizer& tokenizer, const ThreadPool& pool, BadLines bad_lines,
-                 FunctionRef<void(std::span<const std::int32_t>, bool)> tokens, FunctionRef<void(const DocumentCounts&)> progress)
-      : tokenizer_(tokenizer),
-        conversations_(tokenizer),
-        pool_(pool),
-        bad_lines_(bad_lines),
-        tokens_(tokens),
-        progress_(progress) {
-    for (int i = 0; i < pool.threads(); ++i) encoders_.emplace_back(tokenizer);
+}  // namespace
+
+struct DocumentReader::Impl {
+  Impl(const TextTools& text_tools, const RowRules& rules, const ThreadPool& threads, BadLines lines)
+      : tools(text_tools), pool(threads), bad_lines(lines) {
+    for (int i = 0; i < threads.threads(); ++i) row_encoders.emplace_back(tools, rules);
   }
 
-  void read(const std::string& path) {
+  void read(const std::string& path, FunctionRef<void(const DocumentPart&)> take,
+            FunctionRef<void(const DocumentCounts&)> progress) {
     const bool has_rows = std::filesystem::path(path).extension() == ".jsonl";
+    if (!has_rows) load_encoders(path);
     TextWindow window(path);
     std::size_t wanted = kBatch;
     bool is_open = !has_rows;  // a text is a document even if it is empty
@@ -230,37 +162,40 @@ class DocumentReader {
         is_open = !cut_text(window, path);
       if (pieces_ == 0) {  // nothing can be cut off yet
         if (wanted >= kLongest) {
-          if (!has_rows || bad_lines_ == BadLines::refuse) refuse_long(path, has_rows, window.offset(), line);
+          if (!has_rows || bad_lines == BadLines::refuse) refuse_long(path, has_rows, window.offset(), line);
           count_bad_line(long_line(path, line), 1);
           window.drop_line();
           counts_.bytes += window.offset() - before;
           ++line;
           wanted = kBatch;
-          progress_(counts_);
+          progress(counts_);
           continue;
         }
         wanted *= 2;
         continue;
       }
       wanted = kBatch;
-      pool_.parallel_for(static_cast<std::int64_t>(pieces_), [&](std::int64_t task, int worker) {
+      pool.parallel_for(static_cast<std::int64_t>(pieces_), [&](std::int64_t task, int worker) {
         Piece& piece = batch_[static_cast<std::size_t>(task)];
-        TokenEncoder& encoder = encoders_[static_cast<std::size_t>(worker)];
         if (has_rows)
-          encode_rows(piece, bad_lines_, path, conversations_, encoder);
+          encode_rows(piece, bad_lines, path, row_encoders[static_cast<std::size_t>(worker)]);
         else
-          encode_text(piece, path, encoder);
+          encode_text(piece, path, text_encoders_[static_cast<std::size_t>(worker)]);
       });
       counts_.bytes += window.offset() - before;
-      hand_over();
-      progress_(counts_);
+      hand_over(take);
+      progress(counts_);
       if (!has_rows && !is_open) break;
     }
   }
 
-  DocumentCounts& counts() { return counts_; }
+  const DocumentCounts& counts() const { return counts_; }
 
  private:
+  void load_encoders(const std::string& file) {
+    tokenizer_ = &tools.tokenizer(file).tokenizer;
+    while (std::ssize(text_encoders_) < pool.threads()) text_encoders_.emplace_back(*tokenizer_);
+  }
   Piece& next_piece() {
     if (pieces_ == batch_.size()) batch_.emplace_back();
     Piece& piece = batch_[pieces_++];
@@ -313,7 +248,7 @@ class DocumentReader {
       }
       std::size_t end = std::min(length, rest.size());
       while (end < rest.size() && (static_cast<unsigned char>(rest[end]) & 0xc0U) == 0x80) --end;
-      const std::size_t cut = tokenizer_.last_cut(rest.substr(0, end));
+      const std::size_t cut = tokenizer_->last_cut(rest.substr(0, end));
       if (cut != rest.npos) {
         add_stretch(rest.substr(0, cut), stretch, false);
         at += cut;
@@ -347,54 +282,62 @@ class DocumentReader {
         "the tokenizer needs that text as one; break it into lines of words, or into several files");
   }
 
-  void hand_over() {
+  void hand_over(FunctionRef<void(const DocumentPart&)> take) {
     for (std::size_t i = 0; i < pieces_; ++i) {
       const Piece& piece = batch_[i];
       if (piece.failure) std::rethrow_exception(piece.failure);
       if (!piece.problem.empty()) {
-        const bool may_skip = bad_lines_ == BadLines::skip && piece.bad_lines > 0;
-        if (!may_skip) {
-          throw InputError(piece.problem, piece.bad_lines > 0 ? kSkipHelp : "");
-        }
+        const bool may_skip = bad_lines == BadLines::skip && piece.bad_lines > 0;
+        if (!may_skip) throw InputError(piece.problem, piece.bad_lines > 0 && piece.help.empty() ? kSkipHelp : piece.help);
         count_bad_line(piece.problem, piece.bad_lines);
       }
-      const std::span<const std::int32_t> ids(piece.ids);
+      const std::span<const std::int32_t> ids(piece.ids), targets(piece.targets);
       std::size_t begin = 0;
-      for (const std::size_t end : piece.ends) {
-        in_document_ += static_cast<std::int64_t>(end - begin);
-        tokens_(ids.subspan(begin, end - begin), true);
-        ++counts_.documents;
-        counts_.empty_documents += in_document_ == 0 ? 1 : 0;
-        in_document_ = 0;
+      for (const auto& [end, row] : piece.documents) {
+        const std::size_t length = end - begin;
+        take({ids.subspan(begin, length), targets.empty() ? targets : targets.subspan(begin, length), true});
+        count_document(static_cast<std::int64_t>(length), targets.empty() ? nullptr : &row);
         begin = end;
       }
-      if (begin < ids.size()) tokens_(ids.subspan(begin), false);
+      if (begin < ids.size()) take({ids.subspan(begin), {}, false});
       in_document_ += static_cast<std::int64_t>(ids.size() - begin);
       counts_.tokens += static_cast<std::int64_t>(ids.size());
     }
   }
+  // `length`: of its last part, in tokens; `row`: null for a text.
+  void count_document(std::int64_t length, const EncodedRow* row) {
+    in_document_ += length;
+    ++counts_.documents;
+    counts_.empty_documents += in_document_ == 0 ? 1 : 0;
+    counts_.with_loss += row != nullptr ? row->with_loss : std::max<std::int64_t>(in_document_ - 1, 0);
+    counts_.longest_row = std::max(counts_.longest_row, row != nullptr ? row->tokens : 0);
+    counts_.cut += row != nullptr && row->is_cut ? 1 : 0;
+    in_document_ = 0;
+  }
 
-  const Tokenizer& tokenizer_;
-  Conversations conversations_;
-  const ThreadPool& pool_;
-  BadLines bad_lines_;
-  FunctionRef<void(std::span<const std::int32_t>, bool)> tokens_;
-  FunctionRef<void(const DocumentCounts&)> progress_;
-  std::vector<TokenEncoder> encoders_;  // [threads]
+  const TextTools& tools;
+  const ThreadPool& pool;
+  const BadLines bad_lines;
+  std::vector<RowEncoder> row_encoders;  // [threads]
+
+ private:
+  const Tokenizer* tokenizer_ = nullptr;     // of text
+  std::vector<TokenEncoder> text_encoders_;  // [threads]
   std::vector<Piece> batch_;
   std::size_t pieces_ = 0;  // pieces in use
   std::int64_t in_document_ = 0;
   DocumentCounts counts_;
 };
 
-}  // namespace
+DocumentReader::DocumentReader(const TextTools& tools, const RowRules& rules, const ThreadPool& pool, BadLines bad_lines)
+    : impl_(std::make_unique<Impl>(tools, rules, pool, bad_lines)) {}
+DocumentReader::~DocumentReader() = default;
 
-DocumentCounts encode_documents(const std::vector<std::string>& files, const Tokenizer& tokenizer, const ThreadPool& pool,
-                                BadLines bad_lines, FunctionRef<void(std::span<const std::int32_t>, bool)> tokens,
-                                FunctionRef<void(const DocumentCounts&)> progress) {
-  DocumentReader reader(tokenizer, pool, bad_lines, tokens, progress);
-  for (const std::string& file : files) reader.read(file);
-  return reader.counts();
+void DocumentReader::read(const std::string& path, FunctionRef<void(const DocumentPart&)> take,
+                          FunctionRef<void(const DocumentCounts&)> progress) {
+  impl_->read(path, take, progress);
 }
+
+const DocumentCounts& DocumentReader::counts() const { return impl_->counts(); }
 
 }  // namespace spillway

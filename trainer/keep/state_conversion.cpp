@@ -115,6 +115,14 @@ std::vector<std::string> changes_of_bits(const RunOptions& before, const RunOpti
     changes.push_back(
         fmt::format("--seed {} instead of {}: the order of the data is another from here on", now.model.seed, before.model.seed));
   }
+  if (before.data.train_on != now.data.train_on) {
+    changes.push_back(fmt::format("--train-on {} instead of {}: other tokens have loss from here on", name_of(now.data.train_on),
+                                  name_of(before.data.train_on)));
+  }
+  if (before.data.text_ends != now.data.text_ends) {
+    changes.push_back(fmt::format("--text-ends {} instead of {}: rows of text are other tokens from here on",
+                                  name_of(now.data.text_ends), name_of(before.data.text_ends)));
+  }
   if (before.batch.seq_length != now.batch.seq_length) {
     changes.push_back(fmt::format("--seq-length {} instead of {}: the data are cut anew, and their order is another",
                                   now.batch.seq_length, before.batch.seq_length));

@@ -31,7 +31,11 @@ struct Names<DataFormat> {
 };
 template <>
 struct Names<TrainOn> {
-  static constexpr Named<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"all", TrainOn::all}};
+  static constexpr Named<TrainOn> all[] = {{"assistant", TrainOn::assistant}, {"last", TrainOn::last}, {"all", TrainOn::all}};
+};
+template <>
+struct Names<TextEnds> {
+  static constexpr Named<TextEnds> all[] = {{"auto", TextEnds::both}, {"both", TextEnds::both}, {"none", TextEnds::none}};
 };
 template <>
 struct Names<DecayStyle> {

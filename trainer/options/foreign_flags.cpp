@@ -44,9 +44,7 @@ constexpr ForeignFlags kTable[] = {
      "--seq-length", "It counts the positions trained of a sequence; text is cut into windows of one token more."},
     {"max-steps max-train-steps num-iterations num-steps num-train-steps total-num-steps max-iters iters steps -x",
      "--train-iters", "It counts optimizer steps, of --global-batch-size sequences each."},
-    {"num-train-epochs num-epochs epochs train-epochs", "--train-iters",
-     "Steps, not epochs: an epoch has (sequences of the data) / --global-batch-size of them; the first lines of train say how "
-     "many sequences the data has."},
+    {"num-train-epochs num-epochs train-epochs", "--epochs", "A fraction of an epoch is allowed, too."},
     {"train-samples", "--train-iters", "Steps, not samples: samples / --global-batch-size."},
 
     // Learning rate.
@@ -54,7 +52,7 @@ constexpr ForeignFlags kTable[] = {
     {"lr-scheduler-type lr-scheduler lr-scheduler-kwargs lr-schedule scheduler -k", "--lr-decay-style",
      "constant, linear, cosine or wsd; warm-up is --lr-warmup-iters, the end of the decay --lr-decay-iters, its rate --min-lr."},
     {"warmup-steps warmup-iters num-warmup-steps warmup-num-steps warmup -u", "--lr-warmup-iters", "In steps."},
-    {"warmup-ratio lr-warmup-fraction warmup-fraction", "--lr-warmup-iters", "In steps: the fraction x --train-iters."},
+    {"warmup-ratio warmup-fraction", "--lr-warmup-fraction", ""},
     {"lr-warmup-samples", "--lr-warmup-iters", "In steps: samples / --global-batch-size."},
     {"lr-decay-samples", "--lr-decay-iters", "In steps: samples / --global-batch-size."},
     {"lr-wsd-decay-samples", "--lr-wsd-decay-iters", "In steps: samples / --global-batch-size."},
@@ -154,7 +152,7 @@ constexpr ForeignFlags kTable[] = {
     {"max-eval-samples eval-iters val-max-steps val-max-batches -m", "--eval-data",
      "An evaluation passes over all of it once: give fewer data."},
     {"completion-only-loss assistant-only-loss train-on-inputs train-on-prompt mask-prompt only-target", "--train-on",
-     "This version trains on all turns of a conversation; labels of -100 in rows of input_ids leave positions out."},
+     "assistant (the default), last or all; labels of -100 in rows of input_ids leave positions out, too."},
     {"reset-position-ids reset-attention-mask eod-mask-loss neat-packing sample-packing pack-sequences", "",
      "This version does not pack documents apart: text is cut into windows across them, rows of JSONL are padded."},
 

@@ -9,12 +9,20 @@
 #include "memory/base/error.h"
 
 namespace spillway {
+namespace {
+
+// Rounded up; a product that is whole but for its rounding counts as whole.
+std::int64_t share_of(std::int64_t steps, double fraction) {
+  return static_cast<std::int64_t>(std::ceil(static_cast<double>(steps) * fraction * (1 - 1e-12)));
+}
+
+}  // namespace
 
 LrSchedule::LrSchedule(const ScheduleOptions& options, std::int64_t train_iters)
     : lr_(options.lr),
       min_lr_(options.min_lr),
-      warmup_(options.lr_warmup_iters),
       decay_end_(options.lr_decay_iters.value_or(train_iters)),
+      warmup_(options.lr_warmup_fraction ? share_of(decay_end_, *options.lr_warmup_fraction) : options.lr_warmup_iters),
       wsd_(options.lr_wsd_decay_iters.value_or(std::max<std::int64_t>(1, decay_end_ / 10))),
       style_(options.lr_decay_style) {
   if (style_ == DecayStyle::constant) return;

@@ -13,7 +13,8 @@ namespace spillway {
 //   wsd: lr until D−K, then lr + (min−lr)·(s−(D−K))/K, min from D on (K decay steps; the decay is linear).
 class LrSchedule {
  public:
-  // D defaults to `train_iters`, K to a tenth of D (at least 1). Refuses W > D, and for wsd W > D−K.
+  // D defaults to `train_iters`, W is a fraction of D where one is given, K defaults to a tenth of D (at least 1). Refuses W > D,
+  // and for wsd W > D−K.
   LrSchedule(const ScheduleOptions& options, std::int64_t train_iters);
 
   double lr(std::int64_t step) const;
@@ -21,8 +22,8 @@ class LrSchedule {
  private:
   double lr_;
   double min_lr_;
-  std::int64_t warmup_;     // W
   std::int64_t decay_end_;  // D
+  std::int64_t warmup_;     // W
   std::int64_t wsd_;        // K
   DecayStyle style_;
 };

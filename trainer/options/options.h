@@ -17,7 +17,8 @@ namespace spillway {
 enum class WeightInit : std::uint8_t { checkpoint, random };
 enum class DataOrder : std::uint8_t { shuffled, sequential };
 enum class DataFormat : std::uint8_t { automatic, u16 };
-enum class TrainOn : std::uint8_t { assistant, all };
+enum class TrainOn : std::uint8_t { assistant, last, all };
+enum class TextEnds : std::uint8_t { both, none };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
@@ -43,8 +44,9 @@ struct DataOptions {
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;
   bool skip_bad_lines = false;
-  bool drop_last = false;           // the last sequences of an epoch that do not fill a step
-  TrainOn train_on = TrainOn::all;  // turns of a conversation that have loss
+  bool drop_last = false;                 // the last sequences of an epoch that do not fill a step
+  TrainOn train_on = TrainOn::assistant;  // turns of a conversation that have loss
+  TextEnds text_ends = TextEnds::both;    // both: rows of text get the tokenizer's leading tokens and its end token
 };
 
 struct BatchOptions {
@@ -52,6 +54,7 @@ struct BatchOptions {
   std::int64_t global_batch_size = 0;  // 0 until resolved: then micro_batch_size × ranks where not given
   std::int64_t seq_length = 0;         // 0: the model's longest sequence, at most kDefaultSeqLength (see seq_length_for)
   std::int64_t train_iters = 100;
+  std::optional<double> epochs;  // passes over the data; train_iters follows from it once the data are read (settle_epochs)
 };
 
 struct OptimizerOptions {
@@ -68,6 +71,7 @@ struct ScheduleOptions {
   double lr = 3e-4;
   double min_lr = 0;
   std::int64_t lr_warmup_iters = 0;
+  std::optional<double> lr_warmup_fraction;        // of the decay steps, in place of lr_warmup_iters
   std::optional<std::int64_t> lr_decay_iters;      // train_iters where not given
   std::optional<std::int64_t> lr_wsd_decay_iters;  // a tenth of the decay steps where not given
   DecayStyle lr_decay_style = DecayStyle::linear;

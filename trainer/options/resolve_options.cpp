@@ -42,6 +42,40 @@ void apply(const Given& given, OptionSource source, std::string_view origin, Res
   }
 }
 
+// run.json of earlier versions lacks choices that they did not have; a loaded run goes on as it began.
+void add_choices_of_earlier_versions(Given& loaded) {
+  loaded.try_emplace("train-on", std::vector<std::string>{"all"});
+  loaded.try_emplace("text-ends", std::vector<std::string>{"none"});
+}
+
+// Two flags that say the same in two ways: the one from the stronger source counts. Returns the one that does not, or null.
+const char* weaker_of(const char* first, const char* second, ResolvedOptions& resolved) {
+  const auto a = resolved.sources.find(first), b = resolved.sources.find(second);
+  if (a == resolved.sources.end() || b == resolved.sources.end()) return nullptr;
+  if (a->second == b->second)
+    throw InputError(fmt::format("--{}: found together with --{}, allowed: one of them", first, second));
+  const bool is_first = a->second < b->second;
+  resolved.sources.erase(is_first ? a : b);
+  return is_first ? first : second;
+}
+
+void keep_one_of_alternatives(ResolvedOptions& resolved) {
+  constexpr std::string_view kEpochs = "epochs", kFraction = "lr-warmup-fraction";
+  RunOptions& options = resolved.options;
+  if (const char* weaker = weaker_of(kEpochs.data(), "train-iters", resolved)) {
+    if (weaker == kEpochs)
+      options.batch.epochs.reset();
+    else
+      options.batch.train_iters = BatchOptions().train_iters;
+  }
+  if (const char* weaker = weaker_of(kFraction.data(), "lr-warmup-iters", resolved)) {
+    if (weaker == kFraction)
+      options.schedule.lr_warmup_fraction.reset();
+    else
+      options.schedule.lr_warmup_iters = 0;
+  }
+}
+
 // A loaded run keeps the configuration and tokenizer that it began with, unless they are given anew.
 void find_copies(ResolvedOptions& resolved) {
   const std::string& run = resolved.options.checkpoint.load;
@@ -110,11 +144,13 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
     const std::string directory = FlagValue("--load", load->second).text();
     Given loaded = read_config_file(directory + "/run.json", "--load");
     loaded.erase("load");  // the run that this run was loaded from
+    add_choices_of_earlier_versions(loaded);
     loaded["save"] = {directory};
     apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
   }
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
+  keep_one_of_alternatives(resolved);
   find_copies(resolved);
   forget_host_of_loaded_run(resolved);
   validate(resolved.options);
@@ -134,7 +170,9 @@ std::string to_json_text(const RunOptions& options) { return json_text(to_json(o
 
 RunOptions options_from_json_text(std::string_view text, const std::string& origin) {
   ResolvedOptions resolved;
-  apply(parse_config_text(text, origin), OptionSource::config_file, origin, resolved);
+  Given given = parse_config_text(text, origin);
+  add_choices_of_earlier_versions(given);
+  apply(given, OptionSource::config_file, origin, resolved);
   validate(resolved.options);
   return resolved.options;
 }

@@ -26,7 +26,8 @@ void add_data(std::vector<Flag>& table) {
   const FlagRows add(table, "Data");
   add(
       "data", "PATH", F::list,
-      "files or directories: .txt, .jsonl (input_ids with optional labels, text, or messages), .bin (token files)",
+      "files or directories: .txt, .bin (token files), .jsonl, whose rows have text, messages, conversations, instruction and "
+      "output, prompt and completion, or input_ids",
       SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
   add(
       "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
@@ -51,8 +52,14 @@ void add_data(std::vector<Flag>& table) {
       "leave out the last sequences of an epoch where they do not fill a step (else the next epoch does)",
       SET { o.data.drop_last = v.text() == "true"; }, GET { return o.data.drop_last; });
   add(
-      "train-on", names_of<TrainOn>("|"), F::text, "turns of a conversation that have loss; this version: all",
+      "train-on", names_of<TrainOn>("|"), F::text,
+      "what has loss in a conversation: the assistant's turns, the last of them, or every token; of a prompt and its completion, "
+      "the completion or every token",
       SET { set_choice(o.data.train_on, v); }, GET { return choice_json(o.data.train_on); });
+  add(
+      "text-ends", names_of<TextEnds>("|"), F::text,
+      "auto, both: rows of text begin with the tokenizer's leading tokens and end with its end token, where it has them",
+      SET { set_choice(o.data.text_ends, v); }, GET { return choice_json(o.data.text_ends); });
 }
 
 void add_batch(std::vector<Flag>& table) {
@@ -67,7 +74,13 @@ void add_batch(std::vector<Flag>& table) {
   add(
       "seq-length", "N", F::integer, "tokens trained of a sequence (default: the model's longest, at most 1024)",
       SET { o.batch.seq_length = v.integer(1, kMostSequences); }, GET { return positive_json(o.batch.seq_length); });
-  add("train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); }, GET { return o.batch.train_iters; });
+  add(
+      "train-iters", "N", F::integer, "steps", SET { o.batch.train_iters = steps(v, 1); },
+      GET { return o.batch.epochs ? json(nullptr) : json(o.batch.train_iters); });
+  add(
+      "epochs", "R", F::real, "in place of --train-iters: passes over --data, rounded up to whole steps",
+      SET { o.batch.epochs = v.real(0, Bound::excluded, kInfinity, Bound::excluded); },
+      GET { return optional_json(o.batch.epochs); });
 }
 
 void add_optimizer(std::vector<Flag>& table) {
@@ -101,7 +114,11 @@ void add_learning_rate(std::vector<Flag>& table) {
       GET { return o.schedule.min_lr; });
   add(
       "lr-warmup-iters", "N", F::integer, "steps of linear warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
-      GET { return o.schedule.lr_warmup_iters; });
+      GET { return o.schedule.lr_warmup_fraction ? json(nullptr) : json(o.schedule.lr_warmup_iters); });
+  add(
+      "lr-warmup-fraction", "R", F::real, "in place of --lr-warmup-iters: share of the decay steps, rounded up to whole steps",
+      SET { o.schedule.lr_warmup_fraction = v.real(0, Bound::included, 1, Bound::included); },
+      GET { return optional_json(o.schedule.lr_warmup_fraction); });
   add(
       "lr-decay-iters", "N", F::integer, "step at which the decay, warm-up included, has ended (default: --train-iters)",
       SET { o.schedule.lr_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_decay_iters); });

@@ -24,8 +24,6 @@ namespace {
 // communicate.
 void refuse_what_is_not_there_yet(const RunOptions& options) {
   if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
-  if (options.data.train_on == TrainOn::assistant)
-    refuse_this_version("--train-on", "assistant", "all, every token of a conversation");
   if (options.parallel.sum_groups > 1) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
@@ -121,7 +119,8 @@ void validate(RunOptions& options) {
   if (options.schedule.min_lr > options.schedule.lr) {
     throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
   }
-  (void)LrSchedule(options.schedule, options.batch.train_iters);  // throws if the spans do not fit one another
+  // Throws if the spans do not fit one another. The steps of epochs are known later (settle_epochs).
+  if (!options.batch.epochs) (void)LrSchedule(options.schedule, options.batch.train_iters);
   if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
   }

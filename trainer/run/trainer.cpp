@@ -51,11 +51,12 @@ class TrainingRun {
         team_(team),
         stored_(stored_state(options_)),
         model_(options_),
+        data_(data_of_epochs(options_, model_)),
         planned_(planned(options_, model_)),
         plan_(*planned_.outcome.plan),
         compiled_(model_.of(plan_)),
-        data_(training_data(options_, model_.seq_length(), model_.model().config.vocab)),
         progress_(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), options_.batch.train_iters, options_.log.log_interval) {
+    if (!data_) data_.emplace(training_data(options_, model_.seq_length(), model_.model().config.vocab));
     validate(plan_, compiled_.graph);
     std::vector<std::string> changes = changes_of_loaded_run();
     start_ = starting_point(remains(), {.goes_on = goes_on(), .train_iters = options_.batch.train_iters});
@@ -99,6 +100,14 @@ class TrainingRun {
   }
 
  private:
+  // The number of steps is part of the plan, so that data come first where epochs are asked for.
+  static std::optional<BatchSampler> data_of_epochs(RunOptions& options, const PreparedModel& model) {
+    if (!options.batch.epochs) return std::nullopt;
+    std::optional<BatchSampler> data(training_data(options, model.seq_length(), model.model().config.vocab));
+    settle_epochs(options, *data);
+    return data;
+  }
+
   static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
     refuse_other_model(options, model.model().config);
     PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
@@ -203,7 +212,7 @@ class TrainingRun {
     progress_.message(plan_summary(planned_, model_));
     progress_.message("durability: " + (directory_ ? durability_summary(options_, planned_.outcome, planned_.durability)
                                                    : "nothing is kept without --save"));
-    progress_.message(data_.summary());
+    progress_.message(fmt::format("{}; {}", data_->summary(), data_->words_of_epoch()));
     By<Tier, TierUse> tiers;
     for (const Tier tier : kAll<Tier>) {
       const Bytes peak = plan_.peak[tier];
@@ -220,7 +229,7 @@ class TrainingRun {
       discard_store(*stored_);
     }
     if (start_.kind == StartKind::anew && !options_.model.kept_config.empty()) require_weights();
-    loop_.emplace(options_, model_, plan_, data_, say_, durable_steps(),
+    loop_.emplace(options_, model_, plan_, *data_, say_, durable_steps(),
                   TeamOfRun{.team = team_, .plan = team_ ? plan_json(planned_, model_, options_) : std::string()});
     loop_->begin(loaded);
     if (store_id_ != 0)
@@ -285,7 +294,7 @@ class TrainingRun {
     record.loss = outcome.loss;
     record.grad_norm = outcome.grad_norm;
     record.lr = loop_->lr(outcome.step - 1);
-    record.tokens = data_.counted_tokens(outcome.step - 1);
+    record.tokens = data_->counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
     const std::int64_t micro_batches = plan_.choices.micro_batches * plan_.choices.sharding.ranks;
     record.tokens_per_s = static_cast<double>(compiled_.graph.rows * micro_batches) / outcome.seconds;
@@ -359,15 +368,15 @@ class TrainingRun {
         checkpoints_->saved_step(), path);
   }
 
-  const RunOptions& options_;
+  RunOptions options_;
   ProcessTeam* const team_;
   InterruptHandler interrupt_;                // comes before the machine is measured or a byte is written
   const std::optional<DurableState> stored_;  // contents of the store of the run in --load
   PreparedModel model_;
+  std::optional<BatchSampler> data_;  // filled by the constructor
   PlannedRun planned_;
   const Plan& plan_;
   const CompiledModel& compiled_;
-  BatchSampler data_;
   std::vector<DataFile> data_files_;  // filled if there is a run directory to note them in
   StartingPoint start_;
   std::optional<RunDirectory> directory_;

@@ -118,10 +118,7 @@ class StateOnDisk {
 class Verification {
  public:
   Verification(const RunOptions& options, std::int64_t steps, const Say& say, const Disturb& disturb)
-      : options_(options), steps_(steps), say_(say), disturb_(disturb), model_(options_), loaded_(loaded()) {
-    // Runs the steps that train would run, also beyond --train-iters.
-    options_.batch.train_iters = std::max(options_.batch.train_iters, first_step() + steps);
-  }
+      : options_(options), steps_(steps), say_(say), disturb_(disturb), model_(options_), loaded_(loaded()) {}
 
   VerifyResult run() {
     const PlannedRun given =
@@ -136,6 +133,9 @@ class Verification {
     say_(fmt::format("second: {}", words_of(second)));
     BatchSampler data(training_data(options_, model_.seq_length(), model_.model().config.vocab));
     say_(data.summary());
+    settle_epochs(options_, data);
+    // Runs the steps that train would run, also beyond --train-iters.
+    options_.batch.train_iters = std::max(options_.batch.train_iters, first_step() + steps_);
     result_.steps.resize(static_cast<std::size_t>(steps_));
     const StateOnDisk kept(options_.memory);
     run_plan(0, first, data, kept.file());

@@ -44,14 +44,19 @@ std::int64_t Tokenizer::vocab_size() const { return static_cast<std::int64_t>(im
 
 std::optional<std::int32_t> Tokenizer::token_id(std::string_view content) const {
   const TokenizerTables& tables = impl_->tables;
-  const auto added = std::ranges::find(tables.added, content, &AddedToken::content);
-  if (added != tables.added.end()) return added->id;
+  if (const auto added = added_token_id(content)) return added;
   for (std::size_t i = 0; i + 1 < tables.begin.size(); ++i) {
     if (std::string_view(tables.bytes).substr(tables.begin[i], tables.begin[i + 1] - tables.begin[i]) == content &&
         !content.empty())
       return static_cast<std::int32_t>(i);
   }
   return std::nullopt;
+}
+
+std::optional<std::int32_t> Tokenizer::added_token_id(std::string_view content) const {
+  const auto& added = impl_->tables.added;
+  const auto found = std::ranges::find(added, content, &AddedToken::content);
+  return found == added.end() ? std::nullopt : std::optional(found->id);
 }
 
 std::optional<std::int32_t> Tokenizer::end_of_text() const {
@@ -63,9 +68,7 @@ std::optional<std::int32_t> Tokenizer::end_of_text() const {
                                                       "<\xef\xbd\x9c"
                                                       "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
   for (const std::string_view name : kNames) {
-    const auto& added = impl_->tables.added;
-    const auto found = std::ranges::find(added, name, &AddedToken::content);
-    if (found != added.end()) return found->id;
+    if (const auto id = added_token_id(name)) return id;
   }
   return std::nullopt;
 }
@@ -79,26 +82,64 @@ const std::string& Tokenizer::path() const { return impl_->tables.path; }
 struct TokenEncoder::Impl {
   explicit Impl(const TokenizerTables& t) : tables(t), split(t.splitter.scratch()), bpe(t.model) {}
 
-  void encode_words(std::string_view text, bool begins, std::vector<std::int32_t>& out) {
-    tables.splitter.split(text, begins, split, [&](std::string_view word) { bpe.encode(word, out); });
+  void encode_text(std::string_view text, Stretch stretch) {
+    const std::size_t invalid = find_invalid_utf8(text);
+    if (invalid != kValidUtf8) throw InputError(fmt::format("text: {}", invalid_utf8_message(text, invalid, 0)));
+    tables.raw_finder.split(
+        text,
+        [&](std::string_view piece) {
+          piece_at = static_cast<std::size_t>(piece.data() - text.data());
+          encode_piece(piece, piece_at == 0, stretch == Stretch::continued);
+        },
+        [&](std::int32_t id, std::size_t end) {
+          ids->push_back(id);
+          if (ends != nullptr) ends->push_back(end);
+        });
   }
+
+  // Where the result of a call goes.
+  std::vector<std::int32_t>* ids = nullptr;
+  std::vector<std::size_t>* ends = nullptr;  // null: nobody asks
+
+ private:
   // `begins`: the piece is the first of the text. `goes_on`: the text continues other text.
-  void encode_piece(std::string_view piece, bool begins, bool goes_on, std::vector<std::int32_t>& out) {
-    const std::string_view text = tables.normalization.apply(piece, begins && goes_on, normalized);
+  void encode_piece(std::string_view piece, bool begins, bool goes_on) {
+    const std::string_view text = tables.normalization.apply(piece, begins && goes_on, normalized, &normal_map);
     const auto is_first = [&](std::string_view part) { return begins && !goes_on && part.data() == text.data(); };
-    if (tables.normalized_finder.is_empty()) {
-      encode_words(text, is_first(text), out);
-    } else {
-      tables.normalized_finder.split(
-          text, [&](std::string_view part) { encode_words(part, is_first(part), out); },
-          [&](std::int32_t id) { out.push_back(id); });
-    }
+    if (tables.normalized_finder.is_empty()) return encode_words(text, is_first(text), 0);
+    tables.normalized_finder.split(
+        text,
+        [&](std::string_view part) { encode_words(part, is_first(part), static_cast<std::size_t>(part.data() - text.data())); },
+        [&](std::int32_t id, std::size_t end) {
+          ids->push_back(id);
+          if (ends != nullptr) ends->push_back(piece_at + normal_map.source_end(end));
+        });
+  }
+  // `at`: offset of `text` in the normalized piece.
+  void encode_words(std::string_view text, bool begins, std::size_t at) {
+    const bool marks_spaces = tables.model.symbols == Symbols::characters;
+    const std::string_view spaced_text = marks_spaces ? with_spaces(text, spaced, &spaced_map) : text;
+    tables.splitter.split(spaced_text, begins, split, [&](std::string_view word, std::ptrdiff_t word_at) {
+      const std::size_t before = ids->size();
+      bpe.encode(word, *ids);
+      if (ends == nullptr) return;
+      std::size_t end = 0;
+      for (std::size_t i = before; i < ids->size(); ++i) {
+        const auto id = static_cast<std::size_t>((*ids)[i]);
+        end = bpe.end_of_token(word, end, (*ids)[i], tables.begin[id + 1] - tables.begin[id]);
+        const auto in_spaced = static_cast<std::size_t>(std::max<std::ptrdiff_t>(word_at + static_cast<std::ptrdiff_t>(end), 0));
+        const std::size_t in_text = marks_spaces ? spaced_map.source_end(in_spaced) : in_spaced;
+        ends->push_back(piece_at + normal_map.source_end(at + in_text));
+      }
+    });
   }
 
   const TokenizerTables& tables;
   SplitScratch split;
   BpeEncoder bpe;
-  std::string normalized;
+  std::string normalized, spaced;
+  TextMap normal_map, spaced_map;
+  std::size_t piece_at = 0;  // offset of the current piece in the text
 };
 
 TokenEncoder::TokenEncoder(const Tokenizer& tokenizer) : impl_(std::make_unique<Impl>(tokenizer.impl_->tables)) {}
@@ -107,12 +148,15 @@ TokenEncoder::TokenEncoder(TokenEncoder&&) noexcept = default;
 TokenEncoder& TokenEncoder::operator=(TokenEncoder&&) noexcept = default;
 
 void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out, Stretch stretch) {
-  const std::size_t invalid = find_invalid_utf8(text);
-  if (invalid != kValidUtf8) throw InputError(fmt::format("text: {}", invalid_utf8_message(text, invalid, 0)));
-  const auto encode_piece = [&](std::string_view piece) {
-    impl_->encode_piece(piece, piece.data() == text.data(), stretch == Stretch::continued, out);
-  };
-  impl_->tables.raw_finder.split(text, encode_piece, [&](std::int32_t id) { out.push_back(id); });
+  impl_->ids = &out;
+  impl_->ends = nullptr;
+  impl_->encode_text(text, stretch);
+}
+
+void TokenEncoder::encode(std::string_view text, std::vector<std::int32_t>& out, std::vector<std::size_t>& ends) {
+  impl_->ids = &out;
+  impl_->ends = &ends;
+  impl_->encode_text(text, Stretch::first);
 }
 
 std::string invalid_utf8_message(std::string_view text, std::size_t offset, std::int64_t first_byte) {

@@ -40,6 +40,7 @@ class Tokenizer {
 
   std::int64_t vocab_size() const;  // the largest id + 1
   std::optional<std::int32_t> token_id(std::string_view content) const;
+  std::optional<std::int32_t> added_token_id(std::string_view content) const;  // of "added_tokens" alone
   // The token that separates documents, found by one of its usual names; nothing if the tokenizer has none of them.
   std::optional<std::int32_t> end_of_text() const;
 
@@ -69,6 +70,10 @@ class TokenEncoder {
 
   // Appends the ids of `text`. Throws InputError if it is not UTF-8.
   void encode(std::string_view text, std::vector<std::int32_t>& out, Stretch stretch = Stretch::first);
+  // The same, and appends to `ends` for each id the offset in `text` at which its token ends. Tokens lie one behind the other:
+  // bytes without a token (such as white space that a token strips) belong to one beside them. A token is empty if all that it
+  // spells was put there by the tokenizer, such as the space before a text.
+  void encode(std::string_view text, std::vector<std::int32_t>& out, std::vector<std::size_t>& ends);
 
  private:
   struct Impl;

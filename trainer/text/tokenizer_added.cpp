@@ -70,7 +70,7 @@ std::pair<std::int32_t, std::size_t> AddedTokenFinder::longest_at(std::string_vi
 }
 
 void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string_view)> piece,
-                             FunctionRef<void(std::int32_t)> token) const {
+                             FunctionRef<void(std::int32_t, std::size_t)> token) const {
   std::size_t done = 0;
   std::size_t space_end = 0;  // end of the white space that was stripped last
   if (!nodes_.empty()) {
@@ -94,7 +94,7 @@ void AddedTokenFinder::split(std::string_view text, FunctionRef<void(std::string
         end = space_end = std::max(space_end, end) == end ? end_of_space_after(text, end, marks_spaces_) : space_end;
       if (begin >= end) continue;  // it lies in the white space that the token before it stripped
       if (done < begin) piece(text.substr(done, begin - done));
-      token(found.id);
+      token(found.id, end);
       done = end;
     }
   }

@@ -32,9 +32,10 @@ class AddedTokenFinder {
   AddedTokenFinder(std::span<const AddedToken> tokens, std::span<const std::string> contents, bool marks_spaces = false);
 
   bool is_empty() const { return nodes_.empty(); }
-  // Calls `piece` with each non-empty piece between tokens and `token` with each token, in order.
+  // Calls `piece` with each non-empty piece between tokens and `token` with each token and the offset at which it ends, with the
+  // white space that it strips, in order.
   void split(std::string_view text, FunctionRef<void(std::string_view piece)> piece,
-             FunctionRef<void(std::int32_t id)> token) const;
+             FunctionRef<void(std::int32_t id, std::size_t end)> token) const;
 
  private:
   struct Properties {

@@ -107,6 +107,28 @@ void BpeEncoder::encode(std::string_view word, std::vector<std::int32_t>& out) {
   std::copy_n(out.begin() + static_cast<std::ptrdiff_t>(before), ids, line.id);
 }
 
+BpeEncoder::Symbol BpeEncoder::symbol_at(std::string_view word, std::size_t at) const {
+  if (model_->symbols == Symbols::bytes) return {1, model_->byte_ids[static_cast<unsigned char>(word[at])] != WordTable::kNone};
+  const auto bytes = static_cast<std::size_t>(decode_utf8(word.data() + at).bytes);
+  return {bytes, model_->falls_back || model_->characters.find(word.substr(at, bytes)) != WordTable::kNone};
+}
+
+std::size_t BpeEncoder::end_of_token(std::string_view word, std::size_t at, std::int32_t id, std::size_t bytes) const {
+  if (model_->knows_all) return std::min(at + bytes, word.size());
+  if (at < word.size() && id == model_->unknown_id && model_->unknown != Unknown::dropped && !symbol_at(word, at).is_known) {
+    do {
+      at += symbol_at(word, at).bytes;
+    } while (model_->unknown == Unknown::one_token_a_run && at < word.size() && !symbol_at(word, at).is_known);
+    return at;
+  }
+  for (std::size_t taken = 0; taken < bytes && at < word.size();) {
+    const Symbol symbol = symbol_at(word, at);
+    at += symbol.bytes;
+    if (symbol.is_known) taken += symbol.bytes;  // the others were dropped
+  }
+  return at;
+}
+
 void BpeEncoder::merge(std::string_view word, std::vector<std::int32_t>& out) {
   if (model_->takes_whole_words) {
     const std::int32_t id = model_->words.find(word);

@@ -83,6 +83,7 @@ struct BpeModel {
   WordTable characters;            // filled if characters are the symbols
   std::int32_t byte_ids[256];      // WordTable::kNone if the vocabulary lacks the byte
   bool falls_back = false;         // a character that is no token becomes its bytes, which are all tokens
+  bool knows_all = false;          // no symbol is unknown
   bool takes_whole_words = false;  // "ignore_merges": a word of the vocabulary is one token
   Unknown unknown = Unknown::dropped;
   std::int32_t unknown_id = WordTable::kNone;
@@ -93,6 +94,8 @@ class BpeEncoder {
  public:
   explicit BpeEncoder(const BpeModel& model);  // must outlive the encoder
   void encode(std::string_view word, std::vector<std::int32_t>& out);
+  // The offset in `word` at which a token that begins at `at` ends: `id` of `bytes` bytes, one of those that encode gives.
+  std::size_t end_of_token(std::string_view word, std::size_t at, std::int32_t id, std::size_t bytes) const;
 
  private:
   // A cache line: a short word and its ids. Which words are in the cache never changes a result.
@@ -107,6 +110,11 @@ class BpeEncoder {
   static_assert(sizeof(CacheLine) == 64);
   static constexpr std::size_t kCacheLines = std::size_t{1} << 14;
 
+  struct Symbol {
+    std::size_t bytes;
+    bool is_known;  // it is a token, or its bytes are
+  };
+  Symbol symbol_at(std::string_view word, std::size_t at) const;
   void merge(std::string_view word, std::vector<std::int32_t>& out);
   void begin_with_symbols_of(std::string_view word);
   void merge_short(std::size_t count);

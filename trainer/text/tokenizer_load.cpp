@@ -268,7 +268,8 @@ void read_symbols(const JsonPlace& said, const RawFile& raw, const Vocabulary& v
   if (falls_back.boolean_or(false) && !has_all_bytes)
     falls_back.refuse("is true, but the vocabulary lacks bytes; false is allowed");
   model.falls_back = by_characters && falls_back.boolean_or(false);
-  if (by_characters ? model.falls_back : has_all_bytes) return;
+  model.knows_all = by_characters ? model.falls_back : has_all_bytes;
+  if (model.knows_all) return;
   const JsonPlace unknown = said.at("unk_token");
   if (!unknown.is_set()) return;
   const auto found = vocabulary.id_of.find(unknown.text());
@@ -392,7 +393,7 @@ void add_leading(const json& processor, std::int64_t ids, std::vector<std::int32
 
 std::filesystem::path file_of(const std::filesystem::path& path) {
   std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
+  return std::filesystem::is_directory(path) ? path / "tokenizer.json" : path;
 }
 
 }  // namespace

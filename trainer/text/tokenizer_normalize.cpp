@@ -8,15 +8,18 @@
 
 namespace spillway {
 
-std::string_view with_spaces(std::string_view text, std::string& buffer) {
+std::string_view with_spaces(std::string_view text, std::string& buffer, TextMap* map) {
+  if (map != nullptr) map->clear();
   std::size_t mark = text.find(kSpaceMark);
   if (mark == text.npos) return text;
   buffer.clear();
-  for (; mark != text.npos; mark = text.find(kSpaceMark)) {
-    buffer.append(text.substr(0, mark)).push_back(' ');
-    text.remove_prefix(mark + kSpaceMark.size());
+  std::size_t done = 0;
+  for (; mark != text.npos; mark = text.find(kSpaceMark, done)) {
+    buffer.append(text.substr(done, mark - done)).push_back(' ');
+    done = mark + kSpaceMark.size();
+    if (map != nullptr) map->add({buffer.size() - 1, buffer.size(), mark, done});
   }
-  return buffer.append(text);
+  return buffer.append(text.substr(done));
 }
 
 Normalization::Normalization(const JsonPlace& normalizer) {
@@ -51,13 +54,15 @@ void Normalization::add(const JsonPlace& part) {
   }
 }
 
-std::string_view Normalization::apply(std::string_view text, bool goes_on, std::string& buffer) const {
-  if (to_nfc_) return to_nfc(text, buffer);
+std::string_view Normalization::apply(std::string_view text, bool goes_on, std::string& buffer, TextMap* map) const {
+  if (map != nullptr) map->clear();
+  if (to_nfc_) return to_nfc(text, buffer, map);
   if (!marks_spaces_) return text;
-  const std::string_view spaced = with_spaces(text, buffer);
+  const std::string_view spaced = with_spaces(text, buffer, map);
   if (!begins_with_mark_ || goes_on || text.empty()) return spaced;
   if (spaced.data() == text.data()) buffer.assign(text);
   buffer.insert(buffer.begin(), ' ');
+  if (map != nullptr) map->insert_in_front(1);
   return buffer;
 }
 

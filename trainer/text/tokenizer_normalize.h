@@ -6,14 +6,15 @@
 #include <string_view>
 
 #include "files/json_place.h"
+#include "trainer/text/text_map.h"
 
 namespace spillway {
 
 // The mark U+2581 stands for a space in SentencePiece's tokens and in its text. Here both have the space itself.
 inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
-// `text` with spaces in place of marks: `text` itself if it has no mark, else in `buffer`.
-std::string_view with_spaces(std::string_view text, std::string& buffer);
+// `text` with spaces in place of marks: `text` itself if it has no mark, else in `buffer`. `map` gets the changes.
+std::string_view with_spaces(std::string_view text, std::string& buffer, TextMap* map = nullptr);
 
 class Normalization {
  public:
@@ -24,9 +25,9 @@ class Normalization {
   // Returns true if the spaces in the result of apply() stand for marks.
   bool marks_spaces() const { return marks_spaces_; }
   bool begins_with_mark() const { return begins_with_mark_; }  // also before every token that is searched for in the text
-  // Returns `text`, which is valid UTF-8, normalized: `text` itself if there is nothing to change, else in `buffer`. `goes_on`:
-  // other text of the same document stands before it, so no mark is put there.
-  std::string_view apply(std::string_view text, bool goes_on, std::string& buffer) const;
+  // Returns `text`, which is valid UTF-8, normalized: `text` itself if there is nothing to change, else in `buffer`. `map` gets
+  // the changes. `goes_on`: other text of the same document stands before it, so no mark is put there.
+  std::string_view apply(std::string_view text, bool goes_on, std::string& buffer, TextMap* map = nullptr) const;
 
  private:
   void add(const JsonPlace& part);

@@ -112,7 +112,7 @@ class Joiner {
 }  // namespace
 
 struct Splitter::Stage {
-  enum class Kind : std::uint8_t { regex, literal, digits, spaces, spaces_of_marks, prefix_space };
+  enum class Kind : std::uint8_t { regex, literal, digits, spaces, prefix_space };
   Stage(Kind which, Behavior does) : kind(which), behavior(does) {}
   static std::unique_ptr<Stage> of_regex(std::string_view pattern, Behavior behavior, const std::string& origin);
   static std::unique_ptr<Stage> of_split(const JsonPlace& part, const std::string& origin);
@@ -169,7 +169,6 @@ struct SplitScratch::Impl {
   std::vector<Region> regions;  // [stages]: an outer stage's search goes on while an inner one runs
   MatchParam param = new_match_param();
   std::string older;  // the text, with characters that the expressions know
-  std::string spaced;
   std::string prefixed;
   std::string prefixed_older;
 };
@@ -241,7 +240,6 @@ void Splitter::add_metaspace(const JsonPlace& part) {
   const std::string said = scheme.is_set() ? scheme.text() : part.at("add_prefix_space").boolean_or(true) ? "always" : "never";
   if (said != "always" && said != "first" && said != "never")
     scheme.refuse(fmt::format("is {}; always, first and never are allowed", shown(scheme.json())));
-  stages_.push_back(std::make_unique<Stage>(Stage::Kind::spaces_of_marks, Behavior::isolated));
   if (said != "never") {
     stages_.push_back(std::make_unique<Stage>(Stage::Kind::prefix_space, Behavior::isolated));
     stages_.back()->only_at_beginning = said == "first";
@@ -295,30 +293,24 @@ void Splitter::end_words_before_spaces() {
   safe_cuts_.before_spaces = true;
 }
 
-void Splitter::split(std::string_view text, bool begins, SplitScratch& scratch,
-                     FunctionRef<void(std::string_view word)> word) const {
+void Splitter::split(std::string_view text, bool begins, SplitScratch& scratch, TakeWord word) const {
   if (text.size() > kLongestText)
     throw InputError(fmt::format("text of {} bytes without a place to cut it, allowed: at most {}", text.size(), kLongestText));
   if (text.empty()) return;
   std::string& older = scratch.impl_->older;
-  run(0, text, replace_newer_characters(text, older) ? std::string_view(older) : text, begins, scratch, word);
+  run(0, {text, replace_newer_characters(text, older) ? std::string_view(older) : text, 0, begins}, scratch, word);
 }
 
-void Splitter::run(std::size_t index, std::string_view text, std::string_view older, bool begins, SplitScratch& scratch,
-                   FunctionRef<void(std::string_view word)> word) const {
+void Splitter::run(std::size_t index, const Part& part, SplitScratch& scratch, TakeWord word) const {
   if (index == stages_.size()) {
-    word(text);
+    word(part.text, part.at);
     return;
   }
   const Stage& stage = *stages_[index];
-  if (stage.kind == Stage::Kind::spaces_of_marks) {
-    const std::string_view spaced = with_spaces(text, scratch.impl_->spaced);
-    run(index + 1, spaced, spaced, begins, scratch, word);
-    return;
-  }
+  const auto [text, older, at, begins] = part;
   if (stage.kind == Stage::Kind::prefix_space) {
     if (text.starts_with(' ') || (stage.only_at_beginning && !begins)) {
-      run(index + 1, text, older, begins, scratch, word);
+      run(index + 1, part, scratch, word);
     } else {
       const auto prefix = [](std::string& prefixed, std::string_view rest) {
         prefixed.assign(1, ' ');
@@ -326,18 +318,20 @@ void Splitter::run(std::size_t index, std::string_view text, std::string_view ol
         return std::string_view(prefixed);
       };
       const std::string_view prefixed = prefix(scratch.impl_->prefixed, text);
-      run(index + 1, prefixed, older.data() == text.data() ? prefixed : prefix(scratch.impl_->prefixed_older, older), begins,
-          scratch, word);
+      const bool is_same = older.data() == text.data();
+      run(index + 1, {prefixed, is_same ? prefixed : prefix(scratch.impl_->prefixed_older, older), at - 1, begins}, scratch,
+          word);
     }
     return;
   }
   const bool is_last = index + 1 == stages_.size();
   const auto next = [&](std::size_t begin, std::size_t end) {
-    const std::string_view part = text.substr(begin, end - begin);
+    const std::string_view inner = part.text.substr(begin, end - begin);
+    const std::ptrdiff_t from = part.at + static_cast<std::ptrdiff_t>(begin);
     if (is_last)
-      word(part);
+      word(inner, from);
     else
-      run(index + 1, part, older.substr(begin, end - begin), begins, scratch, word);
+      run(index + 1, {inner, part.older.substr(begin, end - begin), from, part.begins}, scratch, word);
   };
   Joiner joiner(stage.behavior, next);
   std::size_t done = 0;
@@ -362,7 +356,7 @@ bool Splitter::finds_safe_cuts() const {
   constexpr std::array<std::string_view, 6> kAfter = {"a", "Bc d", "s", "ll be", "\xc3\xa9t", "\xe4\xbd\xa0"};
   SplitScratch own = scratch();
   const auto words_of = [&](const std::string& text, std::vector<std::string>& words) {
-    split(text, true, own, [&](std::string_view word) { words.emplace_back(word); });
+    split(text, true, own, [&](std::string_view word, std::ptrdiff_t) { words.emplace_back(word); });
   };
   for (const std::string_view before : kBefore) {
     for (const std::string_view after : kAfter) {

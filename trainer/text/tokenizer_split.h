@@ -51,9 +51,12 @@ class Splitter {
   // From now on, words also end before spaces: if no token has a space after another character, merges never see the difference.
   void end_words_before_spaces();
 
-  // Calls `word` with each word of `text` in order, as bytes (not in the byte-level alphabet). `text` is valid UTF-8 of at most
-  // kLongestText bytes. `begins`: no other text of the same document stood before it.
-  void split(std::string_view text, bool begins, SplitScratch& scratch, FunctionRef<void(std::string_view word)> word) const;
+  // Gets a word, as bytes (not in the byte-level alphabet), and the offset in the text of its first byte; -1 if that byte is a
+  // space put before the text.
+  using TakeWord = FunctionRef<void(std::string_view word, std::ptrdiff_t at)>;
+  // Calls `word` with each word of `text` in order. `text` is valid UTF-8 of at most kLongestText bytes; if spaces are marked, it
+  // has spaces in place of marks. `begins`: no other text of the same document stood before it.
+  void split(std::string_view text, bool begins, SplitScratch& scratch, TakeWord word) const;
 
   SplitScratch scratch() const { return SplitScratch(stages_.size()); }
 
@@ -64,9 +67,14 @@ class Splitter {
  private:
   struct Stage;
   void add_metaspace(const JsonPlace& part);
-  // `older` is `text` with the characters that the expressions know, at the same byte offsets.
-  void run(std::size_t stage, std::string_view text, std::string_view older, bool begins, SplitScratch& scratch,
-           FunctionRef<void(std::string_view word)> word) const;
+  // A part of the text on its way through the stages.
+  struct Part {
+    std::string_view text;
+    std::string_view older;  // `text` with the characters that the expressions know, at the same byte offsets
+    std::ptrdiff_t at;       // offset in the whole text
+    bool begins;
+  };
+  void run(std::size_t stage, const Part& part, SplitScratch& scratch, TakeWord word) const;
   bool finds_safe_cuts() const;
 
   std::vector<std::unique_ptr<Stage>> stages_;

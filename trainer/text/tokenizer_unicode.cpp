@@ -92,7 +92,8 @@ bool is_word(std::int32_t c) {
          category == UTF8PROC_CATEGORY_PC || is_newer_word_character(c);
 }
 
-std::string_view to_nfc(std::string_view text, std::string& buffer) {
+std::string_view to_nfc(std::string_view text, std::string& buffer, TextMap* map) {
+  if (map != nullptr) map->clear();
   std::size_t copied = 0;       // text up to here is in the buffer
   std::size_t last_stable = 0;  // start of the text that may take part with the character at position i
   std::size_t i = 0;
@@ -124,7 +125,9 @@ std::string_view to_nfc(std::string_view text, std::string& buffer) {
       if (is_stable(next.value) || is_mark_without_normalization(next.value)) break;
       i += static_cast<std::size_t>(next.bytes);
     }
+    const std::size_t to_begin = buffer.size();
     append_nfc(text.substr(last_stable, i - last_stable), buffer);
+    if (map != nullptr) map->add({to_begin, buffer.size(), last_stable, i});
     copied = last_stable = i;
   }
   if (!is_changed) return text;

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/text/text_map.h"
+
 namespace spillway {
 
 bool is_letter(std::int32_t code_point);       // L*
@@ -15,7 +17,7 @@ bool is_white_space(std::int32_t code_point);  // the property White_Space
 bool is_word(std::int32_t code_point);         // \w of UTS 18
 
 // Returns `text` in NFC as the reference implementation has it (tokenizer_newer.h): `text` itself if it is in NFC already, else
-// in `buffer`.
-std::string_view to_nfc(std::string_view text, std::string& buffer);
+// in `buffer`. `map` gets the changes.
+std::string_view to_nfc(std::string_view text, std::string& buffer, TextMap* map = nullptr);
 
 }  // namespace spillway

@@ -377,6 +377,7 @@ TEST(Data, ConversationsAreTrainedOnAsTheirTemplateWritesThem) {
   request.seq_length = 64;
   request.vocabulary = 512;
   request.tokenizer = tokenizer;
+  request.train_on = TrainOn::all;
   EXPECT_REFUSED(BatchSampler{request}, InputError, "allowed: a chat_template.jinja");
   EXPECT_REFUSED(BatchSampler{request}, InputError, "found no chat template");
   directory.file("chat_template.jinja",

@@ -16,7 +16,6 @@ DataRequest request_of(std::vector<std::string> paths, std::int64_t seq_length, 
   request.order = DataOrder::sequential;
   request.seq_length = seq_length;
   request.vocabulary = vocabulary;
-  request.steps = 1;
   return request;
 }
 
@@ -45,8 +44,8 @@ TEST(DataResources, WhatIsWrongWithATokenizerIsNoFaultOfARow) {
   expect_resource_refused(request, "not valid JSON");
   request.tokenizer = directory.path() + "/none.json";
   expect_resource_refused(request, "--tokenizer: found");
-  // A row of ids needs no tokenizer, even if it also has a text.
-  request.paths = {directory.file("r.jsonl", "{\"text\": \"ab\", \"input_ids\": [1, 2]}\n")};
+  // A row of ids needs no tokenizer.
+  request.paths = {directory.file("r.jsonl", "{\"input_ids\": [1, 2]}\n")};
   EXPECT_EQ(BatchSampler(request).sequences(), 1);
 }
 
@@ -62,6 +61,7 @@ TEST(DataResources, WhatIsWrongWithATemplateIsNoFaultOfARow) {
   expect_resource_refused(request, "strftime_now");
   // A complaint of the template about a row is the row's fault.
   directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ raise_exception('no a') }}{% endif %}abababab");
+  request.train_on = TrainOn::all;
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 1: ");
   request.skip_bad_lines = true;
   request.paths = {directory.file("r.jsonl", row + "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n")};
@@ -72,6 +72,7 @@ TEST(DataResources, IdsOfTextAreCheckedWhereTheyOccur) {
   const TemporaryDirectory directory;
   DataRequest request = request_of({directory.file("r.jsonl", "{\"text\": \"abababab\"}\n{\"text\": \"a</s>\"}\n")}, 4, 4);
   request.tokenizer = directory.file("tokenizer.json", kSmallTokenizer);
+  request.text_ends = TextEnds::none;
   EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 2: found token 4 in \"text\", allowed: below 4");
   request.skip_bad_lines = true;
   EXPECT_EQ(BatchSampler(request).sequences(), 1);

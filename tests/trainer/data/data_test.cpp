@@ -28,7 +28,6 @@ DataRequest request_of(std::vector<std::string> paths, std::int64_t seq_length, 
   request.order = DataOrder::sequential;
   request.seq_length = seq_length;
   request.vocabulary = vocabulary;
-  request.steps = 10;
   return request;
 }
 
@@ -226,7 +225,7 @@ TEST(Data, Rows) {
                      "{\"labels\": [-100, -100, 8, 9], \"other\": {\"input_ids\": [99999]}, \"input_ids\": [6, 7, 8, 9]}\r\n"
                      "  \n"
                      "{\"text\": \"h\\u00e9\", \"id\": 1.5e300}\n"
-                     "{\"text\": \"ignored where there are ids\", \"input_ids\": [42, 43]}");
+                     "{\"texts\": \"ignored\", \"input_ids\": [42, 43]}");
   DataRequest request = request_of({path}, 4);
   BatchSampler sampler(request);
   EXPECT_EQ(sampler.sequences(), 4);
@@ -247,12 +246,14 @@ TEST(Data, Rows) {
 
 TEST(Data, CountsAreOfTheGlobalBatch) {
   const TemporaryDirectory directory;
-  DataRequest request =
-      request_of({directory.file("r.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1]}\n{\"input_ids\": [1, 2]}\n")}, 4);
+  DataRequest request = request_of(
+      {directory.file(
+          "r.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2], \"labels\": [9, 9]}\n{\"input_ids\": [1, 2, 3, 4]}\n")},
+      4);
   request.micro_batches = 2;
   BatchSampler sampler(request);
-  EXPECT_EQ(sampler.counted_tokens(0), 2);
-  EXPECT_EQ(sampler.counted_tokens(1), 1 + 2);
+  EXPECT_EQ(sampler.counted_tokens(0), 2 + 1);
+  EXPECT_EQ(sampler.counted_tokens(1), 3 + 2);
   for (std::int64_t step = 0; step < 6; ++step) {
     std::int64_t counted = 0;
     for (std::int64_t micro_batch = 0; micro_batch < 2; ++micro_batch) {
@@ -261,20 +262,6 @@ TEST(Data, CountsAreOfTheGlobalBatch) {
     }
     EXPECT_EQ(sampler.counted_tokens(step), counted);
   }
-}
-
-TEST(Data, AStepWithoutLossIsRefusedBeforeTraining) {
-  const TemporaryDirectory directory;
-  const std::string path =
-      directory.file("r.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": [3, 4], \"labels\": [3, -100]}\n");
-  DataRequest request = request_of({path}, 4);
-  request.steps = 1;
-  EXPECT_NO_THROW(BatchSampler{request});
-  request.steps = 2;
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "no position of step 2 has a loss: all 1 of its sequences, such as");
-  EXPECT_REFUSED(BatchSampler{request}, InputError, "r.jsonl line 3");
-  request.micro_batch_size = 2;
-  EXPECT_NO_THROW(BatchSampler{request});
 }
 
 TEST(Data, LongRowsAreRefusedOrCut) {
@@ -301,7 +288,8 @@ TEST(Data, HostileRows) {
       {"7", "found 7, allowed: an object"},
       {"\"x\"", "found a string, allowed: an object"},
       {"null", "found null"},
-      {"{}", "neither \"input_ids\" nor \"text\""},
+      {"{}", "neither \"input_ids\" nor \"text\" nor \"messages\""},
+      {"{\"input_ids\": [1, 2], \"text\": \"a\"}", "both \"input_ids\" and \"text\""},
       {"{\"input_ids\": []}", "no input_ids"},
       {"{\"input_ids\": null}", "\"input_ids\" is null"},
       {"{\"input_ids\": 5}", "\"input_ids\" is 5"},
@@ -324,7 +312,7 @@ TEST(Data, HostileRows) {
       {"{\"input_ids\": [1, 2], \"labels\": null}", "\"labels\" is null"},
       {"{\"labels\": [1, 2]}", "\"labels\" without \"input_ids\""},
       {"{\"input_ids\": [1, 2], \"input_ids\": [3]}", "\"input_ids\" twice"},
-      {"{\"text\": 5}", "\"text\" is 5"},
+      {"{\"text\": 5}", "\"text\" is a number"},
       {"{\"text\": [\"a\"]}", "\"text\" is an array"},
       {"{\"text\": {\"a\": 1}}", "\"text\" is an object"},
       {"{\"text\": \"\"}", "an empty \"text\""},
@@ -441,7 +429,6 @@ TEST(Data, RequestsFollowTheOptions) {
   const DataRequest training = training_data(options, 64, 300);
   EXPECT_EQ(training.micro_batches, 3);
   EXPECT_EQ(training.order, DataOrder::shuffled);
-  EXPECT_EQ(training.steps, 100);
   const DataRequest evaluation = evaluation_data(options, 64, 300);
   EXPECT_THAT(evaluation.paths, ElementsAre("b.txt"));
   EXPECT_EQ(evaluation.flag, "--eval-data");

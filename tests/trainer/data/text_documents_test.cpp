@@ -45,13 +45,16 @@ TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
       const ThreadPool pool(threads);
       std::vector<std::int32_t> parts;
       int ends = 0;
-      const DocumentCounts counts = encode_documents(
-          {path}, tokenizer, pool, BadLines::refuse,
-          [&](std::span<const std::int32_t> ids, bool ends_document) {
-            parts.insert(parts.end(), ids.begin(), ids.end());
-            ends += ends_document ? 1 : 0;
+      const TextTools tools(kTokenizers + name + ".json");
+      DocumentReader reader(tools, RowRules(), pool, BadLines::refuse);
+      reader.read(
+          path,
+          [&](const DocumentPart& part) {
+            parts.insert(parts.end(), part.tokens.begin(), part.tokens.end());
+            ends += part.ends_document ? 1 : 0;
           },
           [](const DocumentCounts&) {});
+      const DocumentCounts& counts = reader.counts();
       EXPECT_EQ(ends, 1);
       EXPECT_EQ(counts.tokens, static_cast<std::int64_t>(whole.size()));
       EXPECT_EQ(counts.bytes, static_cast<Bytes>(text.size()));
@@ -67,18 +70,20 @@ TEST(TextDocuments, PartsHaveTheTokensOfTheWhole) {
 }
 
 DocumentCounts count(const std::string& path, BadLines bad_lines, std::vector<std::vector<std::int32_t>>* documents = nullptr) {
-  const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "llama3.json");
+  const TextTools tools(kTokenizers + "llama3.json");
   const ThreadPool pool(2);
+  DocumentReader reader(tools, RowRules(), pool, bad_lines);
   std::vector<std::int32_t> open;
-  return encode_documents(
-      {path}, tokenizer, pool, bad_lines,
-      [&](std::span<const std::int32_t> ids, bool ends) {
-        open.insert(open.end(), ids.begin(), ids.end());
-        if (!ends) return;
+  reader.read(
+      path,
+      [&](const DocumentPart& part) {
+        open.insert(open.end(), part.tokens.begin(), part.tokens.end());
+        if (!part.ends_document) return;
         if (documents) documents->push_back(open);
         open.clear();
       },
       [](const DocumentCounts&) {});
+  return reader.counts();
 }
 
 TEST(TextDocuments, RowsOfJsonl) {
@@ -109,7 +114,7 @@ TEST(TextDocuments, AMarkOfTheByteOrderIsNoText) {
 
 TEST(TextDocuments, ATemplateThatIsWrongIsNoFaultOfARow) {
   const TemporaryDirectory directory;
-  const Tokenizer tokenizer = Tokenizer::load(directory.file("tokenizer.json", kSmallTokenizer));
+  const std::string tokenizer = directory.file("tokenizer.json", kSmallTokenizer);
   std::string rows;
   for (int i = 0; i < 20'000; ++i) rows += "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
   const std::string path = directory.file("r.jsonl", rows);
@@ -117,9 +122,9 @@ TEST(TextDocuments, ATemplateThatIsWrongIsNoFaultOfARow) {
     if (!broken.empty()) directory.file("chat_template.jinja", broken);
     for (const BadLines bad_lines : {BadLines::refuse, BadLines::skip}) {
       try {
-        encode_documents(
-            {path}, tokenizer, ThreadPool(2), bad_lines, [](std::span<const std::int32_t>, bool) {},
-            [](const DocumentCounts&) {});
+        const TextTools tools(tokenizer);
+        const ThreadPool pool(2);
+        DocumentReader(tools, RowRules(), pool, bad_lines).read(path, [](const DocumentPart&) {}, [](const DocumentCounts&) {});
         ADD_FAILURE() << "not refused: " << broken;
       } catch (const InputError& error) {
         EXPECT_EQ(error.help().find("skip-bad-lines"), std::string::npos);
@@ -135,7 +140,7 @@ TEST(TextDocuments, BadLinesAreNamedOrCounted) {
       {"{\"text\": 3}", "\"text\" is a number"},
       {"{\"text\": [\"a\"]}", "\"text\" is an array"},
       {"{\"text\": {}}", "\"text\" is an object"},
-      {"{\"texts\": \"a\"}", "found neither \"text\" nor \"messages\""},
+      {"{\"texts\": \"a\"}", "found neither \"input_ids\" nor \"text\""},
       {"[1]", "found an array"},
       {"{\"text\": \"a\", \"text\": \"b\"}", "found \"text\" twice"},
       {"{\"text\": \"\\ud800\"}", "not valid JSON at byte"},
@@ -216,6 +221,7 @@ TEST(Data, TextIsTokenized) {
   request.seq_length = static_cast<std::int64_t>(ids.size()) - 1;
   request.vocabulary = 512;
   request.tokenizer = kTokenizers + "llama3.json";
+  request.text_ends = TextEnds::none;
   request.order = DataOrder::sequential;
   for (const std::string& path : {directory.file("t.txt", text), directory.file("t.jsonl", json({{"text", text}}).dump())}) {
     request.paths = {path};

@@ -33,7 +33,6 @@ DataRequest request_of(const std::string& path) {
   request.order = DataOrder::sequential;
   request.seq_length = 4;
   request.vocabulary = 256;
-  request.steps = 1;
   return request;
 }
 
@@ -41,7 +40,7 @@ TEST(UnreadValues, DoNotCostTheirRow) {
   const TemporaryDirectory directory;
   const std::string rows =
       "{\"score\": NaN, \"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2], \"meta\": {\"s\": \"\\ud800\", \"x\": -Infinity}}\n"
-      "{\"text\": \"ab\", \"p\": Infinity}\n{\"input_ids\": [1, 2], \"text\": \"\\ud800\"}\n";
+      "{\"text\": \"ab\", \"p\": Infinity}\n{\"input_ids\": [1, 2], \"title\": \"\\ud800\"}\n";
   BatchSampler sampler(request_of(directory.file("r.jsonl", rows)));
   EXPECT_EQ(sampler.sequences(), 4);
   std::vector<std::int32_t> tokens(4), targets(4);

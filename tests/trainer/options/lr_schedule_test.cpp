@@ -31,6 +31,17 @@ TEST(LrSchedule, WarmsUpFromTheFirstStep) {
   }
 }
 
+TEST(LrSchedule, WarmUpMayBeAFractionOfTheDecay) {
+  ScheduleOptions options = schedule(DecayStyle::linear, 0, 30);
+  for (const auto& [fraction, steps] : {std::pair(0.1, 3.0), std::pair(0.11, 4.0), std::pair(1.0, 30.0)}) {
+    options.lr_warmup_fraction = fraction;
+    EXPECT_DOUBLE_EQ(LrSchedule(options, 100).lr(0), 1e-3 / steps) << fraction;
+  }
+  options.lr_decay_iters.reset();
+  options.lr_warmup_fraction = 0.1;
+  EXPECT_DOUBLE_EQ(LrSchedule(options, 100).lr(0), 1e-3 / 10);
+}
+
 TEST(LrSchedule, ConstantNeverDecays) {
   const LrSchedule lr(schedule(DecayStyle::constant, 0, 5), 5);
   EXPECT_EQ(lr.lr(0), 1e-3);

@@ -66,7 +66,8 @@ const TypedFlag kEveryFlag[] = {
     {{"--truncate"}, MAKES(o.data.truncate)},
     {{"--skip-bad-lines"}, MAKES(o.data.skip_bad_lines)},
     {{"--drop-last"}, MAKES(o.data.drop_last)},
-    {{"--train-on", "all"}, MAKES(o.data.train_on == TrainOn::all)},
+    {{"--train-on", "last"}, MAKES(o.data.train_on == TrainOn::last)},
+    {{"--text-ends", "none"}, MAKES(o.data.text_ends == TextEnds::none)},
     {{"--micro-batch-size", "2"}, MAKES(o.batch.micro_batch_size == 2)},
     {{"--global-batch-size", "8"}, MAKES(o.micro_batches() == 4)},
     {{"--seq-length", "64"}, MAKES(o.batch.seq_length == 64)},
@@ -140,8 +141,9 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(again.model.seed, o.model.seed);
   EXPECT_EQ(again.memory.nvme[1].size, o.memory.nvme[1].size);
   EXPECT_EQ(again.schedule.lr_wsd_decay_iters, 7);
-  EXPECT_EQ(to_json(o).size(), flag_table().size() - 2)
-      << "every flag but --load, and --host-memory, which is refused, was given, so each must be in run.json";
+  EXPECT_EQ(to_json(o).size(), flag_table().size() - 4)
+      << "every flag was given but --load, --host-memory, which is refused, and the alternatives --epochs and "
+         "--lr-warmup-fraction, so each must be in run.json";
 }
 
 TEST(Options, ADirectoryThatIsThereIsThatDirectory) {
@@ -235,7 +237,6 @@ TEST(Options, WhatDoesNotGoTogether) {
 TEST(Options, WhatThisVersionLacksIsSaid) {
   const Refused rows[] = {
       {{"--dtype", "fp16"}, "--dtype: found fp16, allowed in this version: bf16, fp32"},
-      {{"--train-on", "assistant"}, "--train-on: found assistant, allowed in this version: all"},
       {{"--device", "cpu", "--update-on", "host"}, "--update-on: found host, allowed in this version: auto, device"},
       {{"--sum-groups", "4"}, "--sum-groups: found 4, allowed in this version: 1"},
       {{"--device", "cpu", "--host-memory", "1GiB"}, "--host-memory: found 1GiB, allowed in this version: --device-memory"},
@@ -244,7 +245,6 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
   expect_refused(rows);
   EXPECT_EQ(options_of({"--device", "cpu-apart", "--host-memory", "1GiB", "--update-on", "host"}).memory.device,
             DeviceChoice::cpu_apart);
-  EXPECT_EQ(options_of({}).data.train_on, TrainOn::all);
   // Only a run that takes the GPU checks that it exists.
   EXPECT_EQ(options_of({"--device", "cuda:3", "--host-memory", "1GiB"}).memory.gpus, std::vector{3});
   EXPECT_EQ(options_of({"--device", "cuda:1,0,1", "--ranks", "3"}).memory.gpus, (std::vector{1, 0, 1}));
@@ -341,6 +341,51 @@ TEST(Options, LoadReadsTheRunsOptions) {
   EXPECT_EQ(parsed.resolved.sources.at("lr"), OptionSource::loaded_run);
   EXPECT_EQ(options_of({"--load", directory.path().c_str(), "--save", "/other"}).checkpoint.save, "/other");
   EXPECT_REFUSED(options_of({"--load", "/nonexistent"}), InputError, "--load: found no file /nonexistent/run.json");
+}
+
+TEST(Options, ARunOfAnEarlierVersionKeepsWhatItHad) {
+  EXPECT_EQ(options_of({}).data.train_on, TrainOn::assistant);
+  EXPECT_EQ(options_of({}).data.text_ends, TextEnds::both);
+  const TemporaryDirectory directory;
+  const auto loaded = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--load", directory.path().c_str()});
+    return options_of(words).data;
+  };
+  nlohmann::json run = to_json(options_of({"--model", "gpt2"}));
+  directory.file("run.json", run.dump());
+  EXPECT_EQ(loaded({}).text_ends, TextEnds::both);
+  run.erase("train-on");
+  run.erase("text-ends");
+  directory.file("run.json", run.dump());
+  EXPECT_EQ(loaded({}).train_on, TrainOn::all);
+  EXPECT_EQ(loaded({}).text_ends, TextEnds::none);
+  EXPECT_EQ(loaded({"--train-on", "last"}).train_on, TrainOn::last);
+  EXPECT_EQ(options_from_json_text(run.dump(), "run.json").data.text_ends, TextEnds::none);
+}
+
+TEST(Options, OfTwoWaysToSayTheSameTheStrongerSourceCounts) {
+  const RunOptions epochs = options_of({"--epochs", "2.5", "--lr-warmup-fraction", "0.1"});
+  EXPECT_EQ(epochs.batch.epochs, 2.5);
+  EXPECT_EQ(epochs.schedule.lr_warmup_fraction, 0.1);
+  EXPECT_FALSE(to_json(epochs).contains("train-iters"));
+  EXPECT_FALSE(to_json(epochs).contains("lr-warmup-iters"));
+  const Refused rows[] = {
+      {{"--epochs", "2", "--train-iters", "5"}, "--epochs: found together with --train-iters, allowed: one of them"},
+      {{"--lr-warmup-fraction", "0.1", "--lr-warmup-iters", "5"}, "--lr-warmup-fraction: found together with"},
+      {{"--epochs", "0"}, "--epochs"},
+      {{"--lr-warmup-fraction", "1.5"}, "--lr-warmup-fraction"},
+  };
+  expect_refused(rows);
+  const TemporaryDirectory directory;
+  const auto loaded = [&](const RunOptions& run, std::vector<const char*> words) {
+    directory.file("run.json", to_json(run).dump());
+    words.insert(words.begin(), {"--load", directory.path().c_str()});
+    return options_of(words);
+  };
+  EXPECT_EQ(loaded(epochs, {"--train-iters", "7"}).batch.train_iters, 7);
+  EXPECT_FALSE(loaded(epochs, {"--train-iters", "7"}).batch.epochs);
+  EXPECT_EQ(loaded(options_of({"--train-iters", "7"}), {"--epochs", "3"}).batch.epochs, 3.0);
+  EXPECT_EQ(loaded(options_of({"--lr-warmup-iters", "7"}), {"--lr-warmup-fraction", "0.5"}).schedule.lr_warmup_iters, 0);
 }
 
 TEST(Options, SequenceLengthFollowsTheModel) {

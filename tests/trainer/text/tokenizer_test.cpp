@@ -70,6 +70,62 @@ TEST(Tokenizer, DecodesWhatItEncodes) {
   EXPECT_EQ(tokenizer.decode(std::vector<std::int32_t>{-1, 1'000'000}), "");
 }
 
+TEST(Tokenizer, TellsWhereEachTokenEnds) {
+  const json cases = read_json(kTokenizers + "cases.json");
+  std::string buffer, normal;
+  for (const auto& [name, ids] : cases.at("ids").items()) {
+    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
+    const bool is_exact = !name.starts_with("removed") && !name.starts_with("unknown") && name != "marked_unknown";
+    TokenEncoder encoder(tokenizer);
+    std::size_t empty = 0, tokens = 0;
+    for (std::size_t i = 0; i < cases.at("texts").size(); ++i) {
+      const std::string text = cases["texts"][i];
+      std::vector<std::int32_t> with_ends;
+      std::vector<std::size_t> ends;
+      encoder.encode(text, with_ends, ends);
+      ASSERT_EQ(with_ends, ids[i].get<std::vector<std::int32_t>>());
+      ASSERT_EQ(ends.size(), with_ends.size());
+      ASSERT_TRUE(std::ranges::is_sorted(ends)) << name << ": " << json(text).dump();
+      if (ends.empty()) continue;
+      EXPECT_EQ(is_exact ? ends.back() : text.size(), text.size()) << name << ": " << json(text).dump();
+      EXPECT_LE(ends.back(), text.size());
+      if (to_nfc(text, normal) != text) continue;  // in the next test
+      for (std::size_t t = 0, begin = 0; t < ends.size(); begin = ends[t++]) {
+        ++tokens;
+        const std::string part(with_spaces(std::string_view(text).substr(begin, ends[t] - begin), buffer));
+        const std::string spelled = tokenizer.decode({&with_ends[t], 1});
+        empty += part.empty() ? 1 : 0;
+        // A space may have been put before, or white space stripped. An added token is spelled in the alphabet of bytes.
+        const bool fits =
+            part == spelled || " " + part == spelled || part.ends_with(spelled) || tokenizer.added_token_id(part) == with_ends[t];
+        EXPECT_TRUE(!is_exact || spelled.starts_with('<') || fits)
+            << name << ": " << json(text).dump() << " token " << t << ": " << json(part).dump();
+      }
+    }
+    EXPECT_LT(empty, tokens / 10 + 1) << name;
+  }
+}
+
+TEST(Tokenizer, TellsWhereTokensEndBehindChangesOfTheText) {
+  const auto ends_of = [](const char* name, std::string_view text) {
+    const Tokenizer tokenizer = Tokenizer::load(kTokenizers + name + ".json");
+    std::vector<std::int32_t> ids;
+    std::vector<std::size_t> ends;
+    TokenEncoder(tokenizer).encode(text, ids, ends);
+    std::vector<std::pair<std::string, std::size_t>> found;
+    for (std::size_t i = 0; i < ids.size(); ++i) found.emplace_back(tokenizer.decode({&ids[i], 1}), ends[i]);
+    return found;
+  };
+  using Found = std::vector<std::pair<std::string, std::size_t>>;
+  // NFC makes two bytes of three; the ends are in the text as it was given.
+  EXPECT_EQ(ends_of("qwen2", "e\u0301<|im_end|>"), (Found{{"\xc3", 1}, {"\xa9", 3}, {"<|im_end|>", 13}}));
+  // A mark, three bytes of the text, is one space; the space before the text has no byte in it.
+  const Found marked = ends_of("llama2", "q\u2581q<s>");
+  ASSERT_FALSE(marked.empty());
+  EXPECT_EQ(marked.back(), (std::pair<std::string, std::size_t>("<s>", 8)));
+  for (const auto& [token, end] : marked) EXPECT_TRUE(end == 0 || end == 1 || end == 4 || end == 5 || end == 8) << token << end;
+}
+
 TEST(Tokenizer, KnowsItsTokens) {
   const Tokenizer tokenizer = Tokenizer::load(kTokenizers + "qwen2.json");
   EXPECT_EQ(tokenizer.end_of_text(), 0);
@@ -199,7 +255,7 @@ TEST(Tokenizer, KnowsTheCharactersOfUnicode16) {
     const Splitter splitter(JsonPlace(pre_tokenizer, "here"), false, "here");
     SplitScratch scratch = splitter.scratch();
     std::vector<std::string> words;
-    splitter.split(text, true, scratch, [&](std::string_view word) { words.emplace_back(word); });
+    splitter.split(text, true, scratch, [&](std::string_view word, std::ptrdiff_t) { words.emplace_back(word); });
     return words;
   };
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", true}};
@@ -220,7 +276,7 @@ TEST(Tokenizer, AddedTokensOfWhiteSpaceTakeItOnce) {
     for (const AddedToken& token : tokens) contents.push_back(token.content);
     std::vector<std::int32_t> ids;
     AddedTokenFinder(tokens, contents)
-        .split(text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id) { ids.push_back(id); });
+        .split(text, [&](std::string_view) { ids.push_back(-1); }, [&](std::int32_t id, std::size_t) { ids.push_back(id); });
     return ids;
   };
   using testing::ElementsAre;

@@ -1,0 +1,33 @@
+#include "trainer/data/data_figures.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "trainer/words/quantity.h"
+
+namespace spillway {
+namespace {
+
+double percent(std::int64_t part, std::int64_t whole) {
+  return 100.0 * static_cast<double>(part) / static_cast<double>(std::max<std::int64_t>(whole, 1));
+}
+
+}  // namespace
+
+std::string words_of(const DataFigures& figures) {
+  std::string words = figures.documents > 0 ? counted(figures.documents, "document") + ", " : "";
+  words += fmt::format("{}, {} with loss", counted(figures.tokens, "token"), with_commas(figures.with_loss));
+  if (figures.longest_row > 0) words += fmt::format("; longest row {}", counted(figures.longest_row, "token"));
+  if (figures.padding > 0)
+    words += fmt::format("; {:.1f} % of positions are padding", percent(figures.padding, figures.positions));
+  if (figures.cut > 0) words += fmt::format("; {} cut", counted(figures.cut, "row"));
+  return words;
+}
+
+std::string words_of_epoch(std::int64_t sequences, std::int64_t sequences_of_step) {
+  if (sequences % sequences_of_step == 0) return counted(sequences / sequences_of_step, "step") + " an epoch";
+  return fmt::format("{:.2f} steps an epoch", static_cast<double>(sequences) / static_cast<double>(sequences_of_step));
+}
+
+}  // namespace spillway
