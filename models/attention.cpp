@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "memory/base/error.h"
+#include "models/adapted_linear.h"
 
 namespace spillway {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 struct Parameters {
   NormPlaces norm, post_norm;
   std::int64_t qkv_weight = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output_weight = -1, output_bias = -1;
+  std::vector<AdapterPlaces> adapters;  // of qkv_weights, then of output_weight
 };
 
 Parameters lay_out(BlockLayout& layout, const AttentionSpec& spec) {
@@ -46,6 +48,7 @@ class Attention {
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().forward(x, xn, v.statistics));
     pass.add(qkv().forward(xn, v.qkv));
+    for (std::size_t i = 0; i < spec_.qkv_weights.size(); ++i) add_forward(pass, qkv_adapter(i), xn, qkv_window(v.qkv, i));
     const Inputs in = rotated(pass, ControlWord::position);
     if (compute_.context > 0) {
       pass.add(kernels::KeepKeys{.type = compute_.dtype,
@@ -70,9 +73,11 @@ class Attention {
     }
     if (spec_.post_norm) {
       pass.add(output().forward(v.o, v.out));
+      add_forward(pass, output_adapter(), v.o, {v.out, H()});
       pass.add(post_norm().forward(v.out, y, v.out_statistics, x));
     } else {
       pass.add(output().forward(v.o, y, x));
+      add_forward(pass, output_adapter(), v.o, {y, H()});
     }
     return pass;
   }
@@ -89,6 +94,7 @@ class Attention {
     const Place d_o = pass.room(n() * o_width() * e());
     pass.add(output().input_gradient(d_out, d_o, compute_.dtype));
     output().add_gradients(pass, d_out, v.o);
+    add_backward(pass, output_adapter(), {d_out, H()}, v.o, d_o);
 
     const Inputs in = rotated(pass, ControlWord::none);
     const Place dqkv = pass.room(n() * qkv_width() * e());
@@ -112,14 +118,15 @@ class Attention {
                                        .k_weight = weight(at_.k_norm),
                                        .qkv = spec_.q_norm ? v.qkv : Place{},
                                        .dqkv = dqkv,
-                                       .dq_weight = gradient_place(0, at_.q_norm),
-                                       .dk_weight = gradient_place(0, at_.k_norm)});
+                                       .dq_weight = gradient_place(compute_, 0, at_.q_norm),
+                                       .dk_weight = gradient_place(compute_, 0, at_.k_norm)});
     }
 
     const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
     qkv().add_gradients(pass, dqkv, xn);
     pass.add(qkv().input_gradient(dqkv, dxn, compute_.dtype));
+    for (std::size_t i = 0; i < spec_.qkv_weights.size(); ++i) add_backward(pass, qkv_adapter(i), qkv_window(dqkv, i), xn, dxn);
     pass.add(norm().backward(compute_.dtype, dxn, x, v.statistics, dy, dx));
     return pass;
   }
@@ -145,6 +152,32 @@ class Attention {
                              .qkv = qkv,
                              .qk = qk});
     return {{qk, qk_width()}, {qk.at(o_width() * e()), qk_width()}, values};
+  }
+
+  AdaptedLinear qkv_adapter(std::size_t i) const {
+    const FileTensor& weight = spec_.qkv_weights[i];
+    return {compute_, weight.columns, weight.rows, at_.adapters[i], 1};
+  }
+  AdaptedLinear output_adapter() const { return {compute_, o_width(), H(), at_.adapters.back(), 1}; }
+  // The columns of the i-th of qkv_weights.
+  Window qkv_window(Place qkv, std::size_t i) const {
+    std::int64_t column = 0;
+    for (std::size_t before = 0; before < i; ++before) column += spec_.qkv_weights[before].rows;
+    return {qkv.at(column * e()), qkv_width()};
+  }
+  void add_forward(PassDraft& pass, const AdaptedLinear& adapter, Place x, Window y) const {
+    if (!adapter.at) return;
+    pass.add(adapter.into(x, adapter.at.between));
+    pass.add(adapter.out_of(adapter.at.between, y, compute_.dtype));
+  }
+  // Behind the product that writes dx.
+  void add_backward(PassDraft& pass, const AdaptedLinear& adapter, Window dy, Place x, Place dx) const {
+    if (!adapter.at) return;
+    const Place dbetween = pass.room(adapter.elements_between() * e());
+    pass.add(adapter.back_into(dy, dbetween));
+    pass.add(adapter.b_gradient(dy, adapter.at.between));
+    pass.add(adapter.a_gradient(dbetween, x));
+    pass.add(adapter.back_out_of(dbetween, dx, compute_.dtype));
   }
 
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
@@ -208,10 +241,16 @@ StreamValue add_attention(ModelBuilder& builder, StreamValue input, const std::s
   if (compute.context > 0)
     values.cache = value_place(builder.add_lasting_value(spec.name + " cache", 2 * compute.context * kv_width * element));
 
-  BlockLayout layout;
-  const Parameters at = lay_out(layout, spec);
+  BlockLayout layout, adapter_layout;
+  Parameters at = lay_out(layout, spec);
+  std::vector<FileTensor> adapted = spec.qkv_weights;
+  adapted.push_back(spec.output_weight);
+  const std::vector<Place> between = add_between(builder, spec.name, adapted, compute.dtype);
+  for (std::size_t i = 0; i < adapted.size(); ++i)
+    at.adapters.push_back(between[i] ? add_adapter(adapter_layout, compute, adapted[i], between[i]) : AdapterPlaces{});
   draft.unit.name = spec.name;
   draft.unit.blocks = draft.unit.gradient_blocks = {builder.add_block(spec.name, std::move(layout))};
+  builder.add_adapter_block(draft.unit, std::move(adapter_layout));
   const Attention attention(compute, spec, at, values);
   draft.forward = attention.forward();
   if (compute.context == 0) draft.backward = attention.backward();

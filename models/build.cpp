@@ -28,6 +28,10 @@ void check_shape(const ModelConfig& config, const BuildOptions& options) {
                     config.experts, name_of(config.family)),
         fmt::format("`spillway plan` says what it takes; dense models ({}) run.", fmt::join(family_names(is_trained), ", ")));
   }
+  if (config.experts > 0 && options.adapter) {
+    throw InputError(
+        fmt::format("the model is a mixture of experts ({}), and this version has no adapters of these", name_of(config.family)));
+  }
   if (options.micro_batch < 1 || options.sequence < 1) {
     throw InputError(fmt::format("a micro-batch of {} sequences of {} tokens has no rows", options.micro_batch, options.sequence),
                      "--micro-batch-size and --seq-length are 1 or more");

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "memory/base/types.h"
+#include "models/adapter.h"
 #include "models/config.h"
 #include "models/unit_code.h"
 #include "models/unit_draft.h"
@@ -24,6 +26,7 @@ struct BuildOptions {
   // Above 0: attention keeps the keys and values of this many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
   BuildPurpose purpose = BuildPurpose::running;
+  std::optional<AdapterSpec> adapter = {};  // where there is one, the model's own blocks are frozen
 };
 
 // Cuts of a model. They follow from the model alone, so that no budget changes the bits; tests force small cuts.

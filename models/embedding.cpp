@@ -47,7 +47,7 @@ void add_positions(ModelBuilder& builder, const FileTensor& positions, const Pla
                                                    .sequence = compute.sequence,
                                                    .table_rows = positions.rows,
                                                    .dx = dx,
-                                                   .dtable = gradient_place(1, 0)});
+                                                   .dtable = gradient_place(compute, 1, 0)});
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ Embedding add_embedding(ModelBuilder& builder, const std::string& output_name, c
                                                .padding = spec.padding,
                                                .tokens = tokens,
                                                .dx = dx,
-                                               .dtable = gradient_place(0, 0)});
+                                               .dtable = gradient_place(compute, 0, 0)});
     if (i + 1 == tiles.size() && spec.positions) add_positions(builder, *spec.positions, x, dx, draft);
     unit.gradient_blocks = unit.blocks;
     builder.add_unit(std::move(draft));

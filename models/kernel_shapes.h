@@ -16,7 +16,7 @@ enum class Store : std::uint8_t { write, add };
 
 enum class Transpose : std::uint8_t { no, yes };
 
-// C[m,n] (=|+=) op(A)[m,k] op(B)[k,n] (+ bias[n]) (+ residual[m,n]). op(A) is A[m,k], or A[k,m] transposed; op(B) likewise.
+// C[m,n] (=|+=) scale op(A)[m,k] op(B)[k,n] (+ bias[n]) (+ residual[m,n]). op(A) is A[m,k], or A[k,m] transposed; op(B) likewise.
 struct GemmSpec {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -32,6 +32,7 @@ struct GemmSpec {
   Store store = Store::write;
   bool has_bias = false;
   bool has_residual = false;
+  float scale = 1;  // other than 1 only without bias and residual
 
   friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
 };

@@ -227,6 +227,15 @@ double product_flops(const ops::GemmSpec& s) {
   return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 }
 
+// A product with the factor of an adapter takes as long as its bytes, not its multiplications: one of its matrices is so narrow
+// that the others are hardly used again.
+bool is_thin(const ops::GemmSpec& s) {
+  constexpr std::int64_t narrow = 64, wider = 16;
+  const bool sums_rows = s.transpose_a == ops::Transpose::yes;
+  const std::int64_t rows = sums_rows ? s.k : s.m, other = sums_rows ? s.m : s.k, least = std::min(s.n, other);
+  return least <= narrow && std::min(rows, std::max(s.n, other)) >= wider * least;
+}
+
 // Number of pairs of a query and a key that it sees, in one head of one sequence.
 double visible_pairs(std::int64_t sequence, std::int64_t window) {
   const std::int64_t w = window > 0 ? std::min(window, sequence) : sequence;
@@ -257,7 +266,8 @@ std::vector<OperandUse> operands_of(Kernel& kernel) {
 
 Work work_of(const Kernel& kernel) {
   Work work;
-  if (const auto* product = std::get_if<Product>(&kernel)) {
+  const auto* const product = std::get_if<Product>(&kernel);
+  if (product != nullptr && !is_thin(product->spec)) {
     work.gemm_flops = product_flops(product->spec);
   } else if (const auto* forward = std::get_if<Attend>(&kernel)) {
     work.attention_flops = attention_flops(forward->shape, 2);

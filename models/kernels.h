@@ -54,7 +54,7 @@ enum class Sum : std::uint8_t { write, add, first_writes };
 
 namespace kernels {
 
-// C = A B (+ bias) (+ residual), as kernel_shapes.h has it; spec.store is ignored.
+// C = scale A B (+ bias) (+ residual), as kernel_shapes.h has it; spec.store is ignored.
 struct Product {
   ops::GemmSpec spec;
   Sum sum = Sum::write;
@@ -79,7 +79,8 @@ struct NormAgain {
   Place x, weight, bias, statistics, y;
   friend bool operator==(const NormAgain&, const NormAgain&) = default;
 };
-// dx = residual_gradient (if any) + the norm's. dy is of gradient_type.
+// dx = residual_gradient (if any) + the norm's. dy is of gradient_type. Sums of dweight and dbias are made where they have a
+// place: that of the bias with that of the weight.
 struct NormBackward {
   DType type = DType::bfloat16, gradient_type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0;
@@ -96,7 +97,8 @@ struct Rotate {
   Place q_weight, k_weight, qkv, qk;
   friend bool operator==(const Rotate&, const Rotate&) = default;
 };
-// In place: gradients of rotated queries and keys become those of the raw ones. qkv is read only where there are norms.
+// In place: gradients of rotated queries and keys become those of the raw ones. qkv is read only where there are norms, whose own
+// gradients are made where they have places: both or neither.
 struct RotateBackward {
   DType type = DType::bfloat16;
   ops::RopeShape shape;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "memory/base/error.h"
+#include "models/adapted_linear.h"
 
 namespace spillway {
 namespace {
@@ -20,6 +21,9 @@ struct Part {
 struct Parameters {
   NormPlaces norm, post_norm;
   std::int64_t up_weight = -1, up_bias = -1, down_weight = -1, down_bias = -1;
+  std::vector<AdapterPlaces> up_adapters;  // [up_weights]
+  AdapterPlaces down_adapter;
+  int adapter_block = -1;  // among the unit's
 };
 
 // Values that all tiles of one MLP share.
@@ -28,7 +32,11 @@ struct Values {
   Place statistics;
   Place sum, dsum;                   // [n,H] float, for MLPs in tiles
   Place out, out_statistics, d_out;  // [n,H], if there is a norm after the down product; d_out for MLPs in tiles
-  int norm_block = -1;               // for MLPs in tiles; else the norms lie in the only tile's block
+  // What lies between the factors of adapters [n,r], and its gradient, for those that there are. In tiles, sums of their parts
+  // in float: of up's gradients, and of down's.
+  std::vector<Place> up_between, up_dsum;  // [up_weights]
+  Place down_between, down_sum, down_dbetween;
+  int norm_block = -1;  // for MLPs in tiles; else the norms lie in the only tile's block
   NormPlaces norm;
 };
 
@@ -50,6 +58,7 @@ class Tile {
       pass.add(norm().again(x, v.statistics, xn));
     }
     pass.add(up().forward(xn, up_));
+    add_up_adapters(pass, xn);
     pass.add(kernels::Activate{.type = compute_.dtype,
                                .activation = spec_.activation,
                                .gated = spec_.is_gated(),
@@ -64,6 +73,7 @@ class Tile {
     if (!part_.is_first) product.sum = Sum::add;
     if (!part_.is_only()) product.spec.output = DType::float32;
     pass.add(product);
+    add_down_adapter(pass, h, part_.is_only() ? out : v.sum);
     if (!part_.is_only() && part_.is_last)
       pass.add(kernels::Round{.type = compute_.dtype, .elements = n() * H(), .x = v.sum, .y = out});
     if (part_.is_last && spec_.post_norm) pass.add(post_norm().forward(v.out, y, v.out_statistics, x));
@@ -81,6 +91,7 @@ class Tile {
     }
     const Place dh = pass.room(n() * I() * e()), h = pass.room(n() * I() * e()), dup = pass.room(n() * U() * e());
     pass.add(down().input_gradient(d_out, dh, compute_.dtype));
+    const Place down_dbetween = add_down_adapter_backward(pass, d_out, dh);
     pass.add(kernels::ActivateBackward{.type = compute_.dtype,
                                        .activation = spec_.activation,
                                        .gated = spec_.is_gated(),
@@ -91,6 +102,7 @@ class Tile {
                                        .dup = dup,
                                        .h = h});
     down().add_gradients(pass, d_out, h);
+    if (at_.down_adapter) pass.add(down_adapter().a_gradient(down_dbetween, h));
 
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
@@ -102,11 +114,69 @@ class Tile {
     kernels::Product product = up().input_gradient(dup, dxn, type);
     if (!part_.is_last) product.sum = Sum::add;
     pass.add(product);
+    for (std::size_t i = 0; i < at_.up_adapters.size(); ++i) add_up_adapter_backward(pass, i, dup, xn, dxn, type);
     if (part_.is_first) pass.add(norm().backward(type, dxn, x, v.statistics, dy, value_place(v.input.gradient)));
     return pass;
   }
 
  private:
+  void add_up_adapters(PassDraft& pass, Place xn) const {
+    for (std::size_t i = 0; i < at_.up_adapters.size(); ++i) {
+      const AdaptedLinear adapter = up_adapter(i);
+      if (!adapter.at) continue;
+      if (part_.is_first) pass.add(adapter.into(xn, adapter.at.between));
+      pass.add(adapter.out_of(adapter.at.between, up_window(up_, i), compute_.dtype));
+    }
+  }
+  // Each tile has a part of the sum between the factors; the last one takes it on, to `out`.
+  void add_down_adapter(PassDraft& pass, Place h, Place out) const {
+    const AdaptedLinear adapter = down_adapter();
+    if (!adapter.at) return;
+    kernels::Product into = adapter.into(h, part_.is_only() ? adapter.at.between : values_.down_sum);
+    if (!part_.is_first) into.sum = Sum::add;
+    if (!part_.is_only()) into.spec.output = DType::float32;
+    pass.add(into);
+    if (!part_.is_last) return;
+    if (!part_.is_only())
+      pass.add(kernels::Round{
+          .type = compute_.dtype, .elements = adapter.elements_between(), .x = values_.down_sum, .y = adapter.at.between});
+    pass.add(adapter.out_of(adapter.at.between, {out, H()}, part_.is_only() ? compute_.dtype : DType::float32));
+  }
+  // Returns the gradient of what lies between.
+  Place add_down_adapter_backward(PassDraft& pass, Place d_out, Place dh) const {
+    const AdaptedLinear adapter = down_adapter();
+    if (!adapter.at) return {};
+    const Place dbetween = part_.is_only() ? pass.room(adapter.elements_between() * e()) : values_.down_dbetween;
+    if (part_.is_last) {
+      pass.add(adapter.back_into({d_out, H()}, dbetween));
+      pass.add(adapter.b_gradient({d_out, H()}, adapter.at.between));
+    }
+    pass.add(adapter.back_out_of(dbetween, dh, compute_.dtype));
+    return dbetween;
+  }
+  // The tiles' parts of the gradient between the factors add up, last to first; the first one takes it on, to dxn.
+  void add_up_adapter_backward(PassDraft& pass, std::size_t i, Place dup, Place xn, Place dxn, DType type) const {
+    const AdaptedLinear adapter = up_adapter(i);
+    if (!adapter.at) return;
+    Place dbetween = pass.room(adapter.elements_between() * e());
+    kernels::Product into = adapter.back_into(up_window(dup, i), part_.is_only() ? dbetween : values_.up_dsum[i]);
+    if (!part_.is_last) into.sum = Sum::add;
+    if (!part_.is_only()) into.spec.output = DType::float32;
+    pass.add(into);
+    pass.add(adapter.b_gradient(up_window(dup, i), adapter.at.between));
+    if (!part_.is_first) return;
+    if (!part_.is_only())
+      pass.add(
+          kernels::Round{.type = compute_.dtype, .elements = adapter.elements_between(), .x = values_.up_dsum[i], .y = dbetween});
+    pass.add(adapter.a_gradient(dbetween, xn));
+    pass.add(adapter.back_out_of(dbetween, dxn, type));
+  }
+
+  AdaptedLinear up_adapter(std::size_t i) const { return {compute_, H(), I(), at_.up_adapters[i], at_.adapter_block}; }
+  AdaptedLinear down_adapter() const { return {compute_, I(), H(), at_.down_adapter, at_.adapter_block}; }
+  // The columns of the i-th of up_weights.
+  Window up_window(Place up, std::size_t i) const { return {up.at(static_cast<std::int64_t>(i) * I() * e()), U()}; }
+
   Linear up() const { return {compute_, n(), H(), U(), at_.up_weight, at_.up_bias}; }
   Linear down() const { return {compute_, n(), I(), H(), at_.down_weight, at_.down_bias}; }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
@@ -125,6 +195,25 @@ class Tile {
   const Values& values_;
   Place up_;
 };
+
+// Lays out a tile's part of the MLP's adapters: rows of B of up, columns of A of down. A of up belongs to the first tile, and B
+// of down to the last.
+void add_adapters(BlockLayout& layout, const Compute& compute, const MlpSpec& spec, const Values& values, Part part,
+                  std::int64_t column_begin, std::int64_t columns, Parameters& at) {
+  const std::int64_t rank = compute.adapter ? compute.adapter->rank : 0;
+  for (std::size_t i = 0; i < spec.up_weights.size(); ++i) {
+    AdapterPlaces& of = at.up_adapters.emplace_back(AdapterPlaces{.between = values.up_between[i]});
+    if (!of) continue;
+    if (part.is_first) of.a = layout.add_stack({adapter_a(spec.up_weights[i], rank)});
+    of.b = layout.align();
+    layout.add_rows(adapter_b(spec.up_weights[i], rank), column_begin, columns);
+  }
+  at.down_adapter.between = values.down_between;
+  if (!at.down_adapter) return;
+  at.down_adapter.a = layout.align();
+  layout.add_columns(adapter_a(spec.down_weight, rank), column_begin, columns);
+  if (part.is_last) at.down_adapter.b = layout.add_stack({adapter_b(spec.down_weight, rank)});
+}
 
 void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, Part part, std::int64_t column_begin,
               std::int64_t columns, const std::string& name) {
@@ -165,6 +254,11 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
     unit.gradient_blocks.push_back(unit.blocks.back());
   }
 
+  BlockLayout adapter_layout;
+  add_adapters(adapter_layout, compute, spec, values, part, column_begin, columns, at);
+  at.adapter_block = static_cast<int>(unit.blocks.size());
+  builder.add_adapter_block(unit, std::move(adapter_layout));
+
   const std::int64_t up_rows = spec.is_gated() ? 2 * columns : columns;
   const int up = builder.add_value(name + " up", compute.rows * up_rows * compute.element());
   unit.saved = {up};
@@ -204,6 +298,8 @@ StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string&
     values.out = add_value(" out", stream_bytes);
     values.out_statistics = add_value(" out statistics", norm_statistics_bytes(compute, *spec.post_norm));
   }
+  values.up_between = add_between(builder, spec.name + " up", spec.up_weights, compute.dtype);
+  values.down_between = add_between(builder, spec.name + " down", {spec.down_weight}, compute.dtype).front();
   if (tiles == 1) {
     add_tile(builder, spec, values, {}, 0, I, spec.name);
     return values.output;
@@ -212,6 +308,12 @@ StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string&
   values.sum = add_value(" sum", sum_bytes);
   values.dsum = value_place(builder.add_value("d " + spec.name + " sum", sum_bytes));
   if (spec.post_norm) values.d_out = value_place(builder.add_value("d " + spec.name + " out", stream_bytes));
+  if (values.down_between) {
+    const std::int64_t elements = compute.rows * compute.adapter->rank;
+    values.down_sum = add_value(" between sum", elements * static_cast<Bytes>(sizeof(float)));
+    values.down_dbetween = value_place(builder.add_value("d " + spec.name + " between", elements * compute.element()));
+  }
+  values.up_dsum = add_between(builder, "d " + spec.name + " sums", spec.up_weights, DType::float32);
   BlockLayout layout;
   values.norm = add_norm(layout, spec.norm);
   values.norm_block = builder.add_block(spec.name + " norm", std::move(layout));

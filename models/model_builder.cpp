@@ -70,7 +70,8 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
 }
 
 ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
-    : compute_{options.dtype, options.micro_batch, options.sequence, options.micro_batch * options.sequence, options.context},
+    : compute_{options.dtype,   options.micro_batch, options.sequence, options.micro_batch * options.sequence,
+               options.context, options.adapter},
       cuts_(cuts),
       scratch_(options.scratch ? options.scratch : [](const Kernel&) { return Bytes{0}; }) {
   model_.graph.dtype = options.dtype;
@@ -78,16 +79,27 @@ ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
   model_.graph.token_bytes = 2 * compute_.rows * static_cast<Bytes>(sizeof(std::int32_t));
 }
 
-int ModelBuilder::add_block(std::string name, BlockLayout layout) {
+int ModelBuilder::add_block(std::string name, BlockLayout layout) { return add_block(std::move(name), std::move(layout), false); }
+
+void ModelBuilder::add_adapter_block(Unit& unit, BlockLayout layout) {
+  if (layout.pieces_.empty()) return;
+  unit.blocks.push_back(add_block(unit.name + " adapter", std::move(layout), true));
+  unit.gradient_blocks.push_back(unit.blocks.back());
+}
+
+int ModelBuilder::add_block(std::string name, BlockLayout layout, bool of_adapter) {
   ParameterBlock block;
   block.name = std::move(name);
   block.elements = round_up(layout.end_, kBlockElements);
   block.pieces = std::move(layout.pieces_);
-  for (TensorPiece& piece : block.pieces) {
-    piece.tensor_index = tensor_index_.try_emplace(piece.tensor, static_cast<int>(tensor_index_.size())).first->second;
-  }
+  block.frozen = compute_.adapter && !of_adapter;
+  block.of_adapter = of_adapter;
+  auto& indices = of_adapter ? adapter_index_ : tensor_index_;
+  for (TensorPiece& piece : block.pieces)
+    piece.tensor_index = indices.try_emplace(piece.tensor, static_cast<int>(indices.size())).first->second;
   const std::int64_t elements = elements_of(block);
   model_.graph.parameters += elements;
+  if (!block.frozen) model_.graph.trained_parameters += elements;
   model_.graph.active_parameters += elements;
   if (model_.graph.parameters > kMaxParameters) {
     throw InputError(fmt::format("the model's sizes make more than {} parameters", kMaxParameters),
@@ -126,8 +138,17 @@ Place ModelBuilder::add_constant(Bytes bytes) {
   return {.space = Space::constant, .offset = offset};
 }
 
+// Units come in the order of the forward: what the backwards of those before this one read is known.
 void ModelBuilder::add_unit(UnitDraft draft) {
+  if (compute_.adapter) {
+    std::erase_if(draft.unit.gradient_blocks,
+                  [&](int block) { return model_.graph.blocks[static_cast<std::size_t>(block)].frozen; });
+    if (compute_.context == 0) keep_wanted(draft, wanted_);
+  }
   auto code = std::make_shared<const UnitCode>(compile_unit(draft, scratch_));
+  for (const ValueUse& use : draft.unit.backward) {
+    if (use.access != Access::write) wanted_.insert(use.value);
+  }
   // Units of the same shape differ only in their names: a layer's code is mostly that of the layer before.
   const auto& made = model_.code;
   const auto same = std::find_if(made.rbegin(), made.rend(), [&](const auto& other) { return other && *other == *code; });
@@ -147,7 +168,11 @@ void ModelBuilder::add_planned_unit(Unit unit) {
 }
 
 CompiledModel ModelBuilder::finish() {
-  model_.graph.tensors = static_cast<int>(tensor_index_.size());
+  const int of_model = static_cast<int>(tensor_index_.size());
+  for (ParameterBlock& block : model_.graph.blocks) {
+    for (TensorPiece& piece : block.pieces) piece.tensor_index += block.of_adapter ? of_model : 0;
+  }
+  model_.graph.tensors = of_model + static_cast<int>(adapter_index_.size());
   model_.graph.constant_bytes = model_.constants.bytes;
   model_.constants.fill = [fills = std::move(fills_)](std::span<std::byte> constants) {
     for (const auto& fill : fills) fill(constants);
@@ -178,14 +203,15 @@ kernels::Product Linear::weight_gradient(Place dy, Place x) const {
           .sum = Sum::first_writes,
           .a = dy,
           .b = x,
-          .c = gradient_place(gradient, weight)};
+          .c = gradient_place(compute, gradient, weight)};
 }
 
 void Linear::add_gradients(PassDraft& pass, Place dy, Place x) const {
+  if (compute.adapter) return;
   pass.add(weight_gradient(dy, x));
   if (bias < 0) return;
-  pass.add(
-      kernels::ColumnSums{.type = compute.dtype, .rows = rows, .columns = out, .dy = dy, .sums = gradient_place(gradient, bias)});
+  pass.add(kernels::ColumnSums{
+      .type = compute.dtype, .rows = rows, .columns = out, .dy = dy, .sums = gradient_place(compute, gradient, bias)});
 }
 
 }  // namespace spillway

@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,7 +57,9 @@ struct Compute {
   std::int64_t sequence;   // T
   std::int64_t rows;       // n
   std::int64_t context;    // positions whose keys and values are kept between calls; 0: none, rows see only themselves
+  std::optional<AdapterSpec> adapter;  // where there is one, the model's own blocks are frozen
   Bytes element() const { return size_of(dtype); }
+  bool adapts(const FileTensor& weight) const { return adapter && spillway::adapts(*adapter, layer_of_weight(weight.name)); }
 };
 
 // A value of the residual stream and its gradient, both [n,H] in the compute type.
@@ -71,6 +75,8 @@ class ModelBuilder {
   const Compute& compute() const { return compute_; }
   const Cuts& cuts() const { return cuts_; }
   int add_block(std::string name, BlockLayout layout);
+  // The block of a unit's adapters, behind the unit's other blocks: adds it to the unit, unless it is empty.
+  void add_adapter_block(Unit& unit, BlockLayout layout);
   void set_idle(int block);  // not active for every token: others take its place
   int add_value(std::string name, Bytes bytes);
   int add_lasting_value(std::string name, Bytes bytes);
@@ -84,22 +90,25 @@ class ModelBuilder {
   CompiledModel finish();
 
  private:
+  int add_block(std::string name, BlockLayout layout, bool of_adapter);
+
   Compute compute_;
   Cuts cuts_;
   ScratchBound scratch_;
   CompiledModel model_;
-  std::map<std::string, int> tensor_index_;
+  std::map<std::string, int> tensor_index_, adapter_index_;  // adapters' tensors follow the model's, as if these were alone
+  std::set<int> wanted_;                                     // values that the backwards of units so far read
   std::vector<std::function<void(std::span<std::byte>)>> fills_;
 };
 
 // The place of the parameters of a unit's `block`-th block, or of their gradients, from an element on; no place if it is
-// negative.
+// negative. A frozen model's gradients have none.
 inline Place weight_place(const Compute& compute, int block, std::int64_t element) {
   return element < 0 ? Place{} : Place{.space = Space::weight, .index = block, .offset = element * compute.element()};
 }
-inline Place gradient_place(int block, std::int64_t element) {
-  return element < 0 ? Place{}
-                     : Place{.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
+inline Place gradient_place(const Compute& compute, int block, std::int64_t element) {
+  if (element < 0 || compute.adapter) return {};
+  return {.space = Space::gradient, .index = block, .offset = element * static_cast<Bytes>(sizeof(float))};
 }
 
 // A linear layer as a part of a unit: weight [out,in] and, where it has one, bias [out], both given as elements of the unit's

@@ -55,8 +55,8 @@ kernels::NormBackward NormKernels::backward(DType gradient_type, Place dy, Place
           .statistics = statistics,
           .residual_gradient = residual_gradient,
           .dx = dx,
-          .dweight = gradient_place(places_.gradient, places_.weight),
-          .dbias = gradient_place(places_.gradient, places_.bias)};
+          .dweight = gradient_place(compute_, places_.gradient, places_.weight),
+          .dbias = gradient_place(compute_, places_.gradient, places_.bias)};
 }
 
 NormOutput add_final_norm(ModelBuilder& builder, StreamValue input, const NormSpec& spec) {

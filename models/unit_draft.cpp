@@ -171,11 +171,47 @@ Place PassDraft::room(Bytes bytes) {
   return {.space = Space::workspace, .index = static_cast<int>(rooms_.size()) - 1};
 }
 
+namespace {
+
+void keep_wanted(PassDraft& pass, const std::set<int>& wanted_values) {
+  std::set<Whereabouts> wanted;
+  for (const int value : wanted_values) wanted.insert({Space::value, value});
+  std::vector<Kernel> kept;
+  std::vector<Kernel>& kernels = pass.kernels();
+  for (std::size_t i = kernels.size(); i-- > 0;) {
+    const std::vector<OperandUse> operands = operands_of(kernels[i]);
+    const bool is_wanted = std::ranges::any_of(operands, [&](const OperandUse& operand) {
+      const Space space = operand.place->space;
+      return operand.access != Access::read &&
+             (space == Space::gradient || space == Space::word || wanted.contains(whereabouts_of(*operand.place)));
+    });
+    if (!is_wanted) continue;
+    for (const OperandUse& operand : operands) {
+      if (operand.access != Access::write) wanted.insert(whereabouts_of(*operand.place));
+    }
+    kept.push_back(std::move(kernels[i]));
+  }
+  std::ranges::reverse(kept);
+  kernels = std::move(kept);
+}
+
+}  // namespace
+
+void keep_wanted(UnitDraft& draft, const std::set<int>& wanted_values) {
+  for (PassDraft* pass : {&draft.backward, &draft.backward_in_pieces}) keep_wanted(*pass, wanted_values);
+  const std::vector<ValueUse> uses = uses_of(draft.backward.kernels());
+  std::erase_if(draft.unit.saved, [&](int value) { return use_of(uses, value) == uses.end(); });
+}
+
 UnitCode compile_unit(UnitDraft& draft, const ScratchBound& scratch) {
   Unit& unit = draft.unit;
   UnitCode code;
   unit.forward = uses_of(draft.forward.kernels());
   unit.backward = uses_of(draft.backward.kernels());
+  // A frozen head reads its input only to make logits again.
+  for (const ValueUse& use : uses_of(draft.backward_in_pieces.kernels())) {
+    if (use_of(unit.backward, use.value) == unit.backward.end()) unit.backward.push_back(use);
+  }
   const auto compile = [&](Pass pass, PassDraft kernels, const std::vector<ValueUse>& uses, Bytes& workspace) {
     CompiledPass compiled = compile_pass(std::move(kernels), uses, scratch);
     workspace = std::max(workspace, compiled.workspace);

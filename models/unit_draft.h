@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "models/unit_code.h"
@@ -35,6 +36,10 @@ struct UnitDraft {
   PassDraft forward, backward;
   PassDraft forward_in_pieces, backward_in_pieces;  // for units with a saved_piece
 };
+
+// Leaves out the kernels of a unit's backward that nobody needs, and saved values that are then not read: what such kernels write
+// is no gradient, no control word, no wanted value and nothing that other kernels read.
+void keep_wanted(UnitDraft& draft, const std::set<int>& wanted_values);
 
 inline Place value_place(int value) { return {.space = Space::value, .index = value}; }
 

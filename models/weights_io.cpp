@@ -159,6 +159,13 @@ float normal(std::uint64_t key, std::int64_t element) {
   return static_cast<float>(deviations * 0.24870800168690346);  // 1 / sqrt(16 + 1/6)
 }
 
+// A uniform number in [-1, 1), of 53 bits.
+double uniform(std::uint64_t key, std::int64_t element) {
+  constexpr std::uint64_t golden = 0x9e3779b97f4a7c15u;
+  const std::uint64_t bits = mix64(key + golden * (static_cast<std::uint64_t>(element) + 1));
+  return static_cast<double>(bits >> 11) * 0x1p-52 - 1;
+}
+
 // --- Export ---------------------------------------------------------------------------------------------------------------
 
 struct PlacedPiece {
@@ -167,13 +174,15 @@ struct PlacedPiece {
 };
 
 // The pieces of each tensor, by tensor_index.
-std::vector<std::vector<PlacedPiece>> pieces_of_tensors(const UnitGraph& graph) {
+std::vector<std::vector<PlacedPiece>> pieces_of_tensors(const UnitGraph& graph, TensorsOf of) {
   std::vector<std::vector<PlacedPiece>> tensors(static_cast<std::size_t>(graph.tensors));
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+    if (graph.blocks[block].of_adapter != (of == TensorsOf::adapter)) continue;
     for (const TensorPiece& piece : graph.blocks[block].pieces) {
       tensors[static_cast<std::size_t>(piece.tensor_index)].push_back({static_cast<int>(block), &piece});
     }
   }
+  std::erase_if(tensors, [](const auto& pieces) { return pieces.empty(); });
   return tensors;
 }
 
@@ -241,7 +250,7 @@ class StripReader {
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph) {
   std::set<std::string> expected;
   std::vector<std::string> missing;
-  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, TensorsOf::model)) {
     const TensorPiece& piece = *pieces.front().piece;
     const StoredTensor* stored = find_stored(reader, piece.tensor);
     if (stored == nullptr) {
@@ -253,7 +262,7 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
   }
   if (!missing.empty()) {
     throw InputError(fmt::format("{}: {} of the model's {} tensors are missing: {}", place_of(reader), missing.size(),
-                                 graph.tensors, join(missing)),
+                                 pieces_of_tensors(graph, TensorsOf::model).size(), join(missing)),
                      "the weights and config.json must be of the same model, and every shard must be there");
   }
   std::vector<std::string> unexpected;
@@ -265,6 +274,28 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
                                  unexpected.size(), join(unexpected)),
                      "the weights and config.json must be of the same model");
   }
+}
+
+void check_adapter_weights(const SafetensorsReader& reader, const UnitGraph& graph) {
+  constexpr const char* kOneOf =
+      "the adapter must be one of this model, with both factors of each layer that its "
+      "adapter_config.json names";
+  std::set<std::string> expected;
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, TensorsOf::adapter)) {
+    const TensorPiece& piece = *pieces.front().piece;
+    if (reader.find(piece.tensor) == nullptr)
+      throw InputError(fmt::format("{}: {} is missing", place_of(reader), piece.tensor), kOneOf);
+    reader.require(piece.tensor, piece.file_shape);
+    expected.insert(piece.tensor);
+  }
+  std::vector<std::string> unexpected;
+  for (const StoredTensor& stored : reader.tensors()) {
+    if (!expected.contains(stored.name)) unexpected.push_back(stored.name);
+  }
+  if (unexpected.empty()) return;
+  throw InputError(
+      fmt::format("{}: {} tensors that no adapter of this model has: {}", place_of(reader), unexpected.size(), join(unexpected)),
+      kOneOf);
 }
 
 HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config) {
@@ -292,11 +323,18 @@ void read_block_range(const SafetensorsReader& reader, const ParameterBlock& blo
 void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
                          std::span<float> out) {
   for_pieces(block, begin, out, [&](const TensorPiece& piece, std::int64_t first, std::span<float> to) {
-    if (piece.initial != Initial::normal) {
+    if (piece.initial == Initial::ones || piece.initial == Initial::zeros) {
       std::fill(to.begin(), to.end(), piece.initial == Initial::ones ? 1.0f : 0.0f);
       return;
     }
     const std::uint64_t key = mix64(mix64(seed) + static_cast<std::uint64_t>(piece.tensor_index) + 1);
+    if (piece.initial == Initial::uniform) {
+      for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) {
+        for (std::size_t i = 0; i < run.size(); ++i)
+          run[i] = static_cast<float>(uniform(key, element + static_cast<std::int64_t>(i)) / piece.deviation_divisor);
+      });
+      return;
+    }
     const float deviation = static_cast<float>(config.initializer_range / piece.deviation_divisor);
     for_file_runs(piece, first, to, [&](std::int64_t element, std::span<float> run) {
       for (std::size_t i = 0; i < run.size(); ++i) run[i] = deviation * normal(key, element + static_cast<std::int64_t>(i));
@@ -304,19 +342,19 @@ void initial_block_range(const ModelConfig& config, const ParameterBlock& block,
   });
 }
 
-std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type) {
+std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type, TensorsOf of) {
   std::vector<TensorToWrite> tensors;
-  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, of)) {
     tensors.push_back({pieces.front().piece->tensor, type, pieces.front().piece->file_shape});
   }
   return tensors;
 }
 
-void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink) {
+void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink, TensorsOf of) {
   SPILLWAY_CHECK(type == ElementType::f32 || type == ElementType::bf16, "export as {}", name_of(type));
   std::vector<float> strip;
   std::vector<std::byte> data;
-  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph)) {
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, of)) {
     const TensorPiece& any = *pieces.front().piece;
     const std::int64_t rows = any.file_shape[0], width = columns_of_file(any);
     const std::int64_t strip_rows = std::clamp<std::int64_t>(kWeightsRange / width, 1, rows);

@@ -26,6 +26,10 @@ inline constexpr std::int64_t kWeightsRange = 2 << 20;
 // pass; names without the prefix of a model with a head are those of the bare model.
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
 
+// Throws InputError, naming the tensor, if an adapter's file lacks one that the graph's adapters have, has another, or has one in
+// another shape.
+void check_adapter_weights(const SafetensorsReader& reader, const UnitGraph& graph);
+
 // How the head in a file compares with the configuration.
 enum class HeadInFile : std::uint8_t {
   as_configured,
@@ -43,14 +47,18 @@ void read_block_range(const SafetensorsReader& reader, const ParameterBlock& blo
 void initial_block_range(const ModelConfig& config, const ParameterBlock& block, std::uint64_t seed, std::int64_t begin,
                          std::span<float> out);
 
-// The model file's tensors in canonical order.
-std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type);
+// The tensors of a graph that are in the model's files, or in those of its adapter.
+enum class TensorsOf : std::uint8_t { model, adapter };
+
+// The files' tensors in canonical order.
+std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType type, TensorsOf of = TensorsOf::model);
 
 // Fills a range of a block with its weights.
 using BlockSource = std::function<void(int block, std::int64_t begin, std::span<float> out)>;
 // Takes the next bytes of a tensor, in the order of tensors_to_write: the append() of one of the writers.
 using TensorSink = std::function<void(std::string_view tensor, std::span<const std::byte> data)>;
 // Writes all tensors as `type` (f32 or bf16, rounded to nearest even).
-void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink);
+void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink,
+                    TensorsOf of = TensorsOf::model);
 
 }  // namespace spillway

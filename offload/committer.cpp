@@ -35,7 +35,9 @@ Committer::Committer(const DurabilityOptions& options, const Plan& plan, std::ui
              .seed = seed,
              .model = model,
              .form = static_cast<std::uint32_t>(plan.choices.form),
-             .arrays = options.layout.state.arrays};
+             .arrays = {}};
+  const std::span<const DurableArray> committed = committed_arrays(options.layout);
+  record_.arrays.assign(committed.begin(), committed.end());
   std::int64_t extents_of_all = 0;
   for (const DurableArray& array : record_.arrays) extents_of_all += array.extents();
   record_.hashes.resize(static_cast<std::size_t>(extents_of_all));

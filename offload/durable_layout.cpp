@@ -17,7 +17,10 @@ static_assert(kLongestExtent * 4 <= kMostExtentBytes);
 DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph, int rank) {
   DurableArrays state;
   state.array_of_buffer.assign(plan.resident.size(), -1);
-  for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+  std::vector<std::size_t> blocks(graph.blocks.size());
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::ranges::stable_partition(blocks, [&](std::size_t block) { return !graph.blocks[block].frozen; });
+  for (const std::size_t block : blocks) {
     for (const RestingArray& of : plan.blocks[block].state) {
       const Buffer& buffer = plan.resident[static_cast<std::size_t>(of.buffer)];
       const Shard shard = shard_at_rest(plan.choices.sharding, graph.blocks[block], of.kind, rank);
@@ -32,6 +35,7 @@ DurableArrays durable_arrays(const Plan& plan, const UnitGraph& graph, int rank)
       state.buffer.push_back(of.buffer);
       state.arrays.push_back(std::move(array));
     }
+    if (!graph.blocks[block].frozen) state.committed = state.arrays.size();
   }
   // No extent crosses an end of the range that one operation takes.
   const auto cut = [&](int buffer, Bytes begin, Bytes bytes) {
@@ -63,7 +67,7 @@ DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph, int rank)
   Bytes end = round_up(plan.peak[Tier::nvme], kExtentAlignment);
   CommitRecord record;
   std::int64_t extents = 0;
-  for (std::size_t i = 0; i < layout.state.arrays.size(); ++i) {
+  for (std::size_t i = 0; i < layout.state.committed; ++i) {
     DurableArray& array = layout.state.arrays[i];
     extents += array.extents();
     if (!in_memory(plan.resident[static_cast<std::size_t>(layout.state.buffer[i])].tier)) continue;
@@ -71,7 +75,8 @@ DurableLayout durable_layout(const Plan& plan, const UnitGraph& graph, int rank)
     end += 2 * array.bytes;
     layout.copied_bytes += array.bytes;
   }
-  record.arrays = layout.state.arrays;
+  const std::span<const DurableArray> committed = committed_arrays(layout);
+  record.arrays.assign(committed.begin(), committed.end());
   layout.records_begin = end;
   layout.place_bytes = round_up(encoded_bytes(record) + extents * static_cast<Bytes>(sizeof(std::uint64_t)), kExtentAlignment);
   layout.store_bytes = end + 2 * layout.place_bytes;
@@ -96,7 +101,7 @@ bool lies_as(const CommitRecord& record, const DurableLayout& layout, const Stor
            a.begin == b.begin && a.extent_bytes == b.extent_bytes;
   };
   return identity.bytes == layout.store_bytes && identity.records_begin == layout.records_begin &&
-         identity.place_bytes == layout.place_bytes && std::ranges::equal(record.arrays, layout.state.arrays, same);
+         identity.place_bytes == layout.place_bytes && std::ranges::equal(record.arrays, committed_arrays(layout), same);
 }
 
 }  // namespace spillway

@@ -49,7 +49,7 @@ void StateExtents::check(int buffer, int slot, Bytes begin, std::span<const std:
   for (Bytes extent = round_up(begin, array.extent_bytes); extent < end; extent += array.extent_bytes) {
     const Bytes extent_end = std::min(extent + array.extent_bytes, array.bytes);
     if (extent_end > end) break;
-    if (known_[slot][place(index, extent)] == 0) continue;
+    if (known_[slot_of(index, slot)][place(index, extent)] == 0) continue;
     check_hash(
         buffer, slot, extent,
         extent_hash(content.subspan(static_cast<std::size_t>(extent - begin), static_cast<std::size_t>(extent_end - extent))));
@@ -57,21 +57,23 @@ void StateExtents::check(int buffer, int slot, Bytes begin, std::span<const std:
 }
 
 void StateExtents::note_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) {
-  const std::size_t at = place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin);
-  hashes_[slot][at] = hash;
-  known_[slot][at] = 1;
+  const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+  const std::size_t at = place(index, begin), held = slot_of(index, slot);
+  hashes_[held][at] = hash;
+  known_[held][at] = 1;
 }
 
 void StateExtents::check_hash(int buffer, int slot, Bytes begin, std::uint64_t hash) const {
   const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
-  const std::size_t at = place(index, begin);
-  if (known_[slot][at] == 0 || hash == hashes_[slot][at]) return;
+  const std::size_t at = place(index, begin), held = slot_of(index, slot);
+  if (known_[held][at] == 0 || hash == hashes_[held][at]) return;
   const DurableArray& array = state_.arrays[static_cast<std::size_t>(index)];
-  refuse(index, slot, begin, std::min(array.extent_bytes, array.bytes - begin), hash, hashes_[slot][at]);
+  refuse(index, slot, begin, std::min(array.extent_bytes, array.bytes - begin), hash, hashes_[held][at]);
 }
 
 void StateExtents::forget(int buffer, int slot, Bytes begin) {
-  known_[slot][place(state_.array_of_buffer[static_cast<std::size_t>(buffer)], begin)] = 0;
+  const int index = state_.array_of_buffer[static_cast<std::size_t>(buffer)];
+  known_[slot_of(index, slot)][place(index, begin)] = 0;
 }
 
 void StateExtents::refuse(int array, int slot, Bytes begin, Bytes bytes, std::uint64_t found, std::uint64_t noted) const {

@@ -1,5 +1,6 @@
 // The hashes of all extents of the state, in each slot: noted when state is written, checked when it is read. An error names
-// state that was damaged at rest or on the way, and nothing computed with it is kept. State in memory has one content, in slot 0.
+// state that was damaged at rest or on the way, and nothing computed with it is kept. State in memory has one content, in slot 0;
+// so have weights that are not trained, whatever slot the others are in.
 // Not here: who takes the hashes (nvme_lane.h, update_hashes.h), records of them (committer.h).
 #pragma once
 
@@ -48,6 +49,10 @@ class StateExtents {
   std::span<T> slice(std::vector<T>& all, int array) const {
     return std::span(all).subspan(first_[static_cast<std::size_t>(array)],
                                   static_cast<std::size_t>(state_.arrays[static_cast<std::size_t>(array)].extents()));
+  }
+  // The slot that an array has its content in, where that of trained state is in `slot`.
+  std::size_t slot_of(int array, int slot) const {
+    return static_cast<std::size_t>(array) < state_.committed ? static_cast<std::size_t>(slot) : 0;
   }
   std::size_t place(int array, Bytes begin) const {
     return first_[static_cast<std::size_t>(array)] +

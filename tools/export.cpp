@@ -11,7 +11,8 @@ namespace spillway {
 
 int export_command(int argc, const char* const* argv) {
   CommandLine command("spillway export",
-                      "Write the weights of a run as a Hugging Face directory: safetensors, config.json, tokenizer files.");
+                      "Write the weights of a run as a Hugging Face directory: safetensors, config.json, tokenizer files. "
+                      "Of a run with adapters: the adapter, as PEFT saves it.");
   ExportOptions options;
   std::string dtype, shard;
   command.add("--load", options.run, "DIR", "the run directory");
@@ -19,6 +20,7 @@ int export_command(int argc, const char* const* argv) {
   command.add_number("--step", options.step, "N", "the checkpoint to take (default: the newest)");
   command.add("--dtype", dtype, "bf16|fp32",
               "fp32: the master weights; bf16: the weights that a bf16 run computes with (default: as the run)");
+  command.add_switch("--merge", options.merge, "of a run with adapters: the whole model, with its adapter added to its weights");
   command.add("--max-shard-size", shard, "SIZE", "of one file, unless a tensor is larger (5GB)");
   command.add("--model", options.model, "PATH|NAME", "where config.json and the tokenizer are now (default: as in run.json)");
   if (help_was_asked(command, argc, argv)) return 0;
@@ -35,8 +37,8 @@ int export_command(int argc, const char* const* argv) {
   }
   if (!shard.empty()) options.shard_bytes = parse_shard_size(shard);
   const ExportResult result = export_run(options);
-  say("exported step {} of {} to {}: {} parameters in {}\n", result.step, options.run, options.out, result.parameters,
-      name_of(result.dtype));
+  say("exported step {} of {} to {}: {}{} parameters in {}\n", result.step, options.run, options.out,
+      result.is_adapter ? "its adapter, " : "", result.parameters, name_of(result.dtype));
   return 0;
 }
 

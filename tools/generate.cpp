@@ -112,8 +112,8 @@ int run(GenerateFlags& flags) {
 int generate_command(int argc, const char* const* argv) {
   CommandLine command("spillway generate", "Text that a model or a run goes on with after a prompt.");
   GenerateFlags flags;
-  constexpr std::string_view shared[] = {"model", "load",   "tokenizer",     "seed",        "init", "threads",
-                                         "dtype", "device", "device-memory", "host-memory", "nvme"};
+  constexpr std::string_view shared[] = {"model",   "adapter", "load",   "tokenizer",     "seed",        "init",
+                                         "threads", "dtype",   "device", "device-memory", "host-memory", "nvme"};
   command.add_run_flags(flags.run, shared);
   command.add_number("--step", flags.step, "N", "the checkpoint of --load to take (default: the newest)");
   command.add_repeated("--prompt", flags.prompts, "TEXT", "what to go on from; may be given more than once");

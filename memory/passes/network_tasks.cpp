@@ -14,6 +14,7 @@ void NetworkTasks::gather_ahead(int unit, int direction) {
     const int wanted = unit + ahead * direction;
     if (wanted < 0 || wanted >= to_.units()) return;
     const Unit& of = to_.graph.units[static_cast<std::size_t>(wanted)];
+    if (direction < 0 && !of.goes_back()) continue;
     if (direction > 0 && to_.purpose == Purpose::training && of.role == ForwardRole::merged_into_backward) continue;
     const std::size_t unread = direction < 0 && of.looks_up ? 1 : 0;  // the backward of a lookup takes no weights
     for (std::size_t place = unread; place < of.blocks.size(); ++place) gather_for(of.blocks[place], wanted, to_.phase + ahead);

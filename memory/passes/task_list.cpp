@@ -21,6 +21,7 @@ class Builder {
     for (int unit = 0; unit < to_.units(); ++unit) forward(unit);
     if (defers_all(to_.choices)) commit();
     for (int unit = to_.units() - 1; unit >= 0; --unit) {
+      if (!unit_of(unit).goes_back()) continue;
       backward(unit);
       after_backward(unit);
     }
@@ -57,8 +58,9 @@ class Builder {
     if (!makes_durable(to_.choices)) return;
     Task& task = to_.add(OpKind::commit, Lane::commit);
     task.op.when = kFirstTurn | kCommitAlone;
-    for (const BlockBuffers& block : to_.plan.blocks) {
-      for (const RestingArray& array : block.state) {
+    for (int block = 0; block < to_.blocks(); ++block) {
+      if (to_.graph.blocks[static_cast<std::size_t>(block)].frozen) continue;
+      for (const RestingArray& array : to_.plan.blocks[static_cast<std::size_t>(block)].state) {
         const Buffer& buffer = to_.plan.resident[array.buffer];
         if (in_memory(buffer.tier)) task.op.bytes += buffer.bytes;
         to_.at_rest(task, Role::state, Access::read, array.buffer);

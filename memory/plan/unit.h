@@ -15,7 +15,7 @@ namespace spillway {
 
 enum class Decay : std::uint8_t { none, applied };
 enum class FileLayout : std::uint8_t { as_stored, transposed };
-enum class Initial : std::uint8_t { normal, zeros, ones };  // initial values of a tensor that is in no file
+enum class Initial : std::uint8_t { normal, zeros, ones, uniform };  // initial values of a tensor that is in no file
 
 // A contiguous run of a block's parameters: a whole tensor of the model file, or a rectangle of one where the model is cut
 // (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
@@ -30,7 +30,8 @@ struct TensorPiece {
   std::int64_t rows = 0, columns = 1;  // of the piece, as the block stores it: row-major [rows, columns]
   std::int64_t begin = 0;              // first element within the block
   Initial initial = Initial::normal;
-  double deviation_divisor = 1;  // Initial::normal: the model's standard deviation is divided by it
+  // Initial::normal: the model's standard deviation is divided by it. Initial::uniform: values lie within ±1 / it.
+  double deviation_divisor = 1;
   std::int64_t elements() const { return rows * columns; }
 };
 
@@ -41,6 +42,7 @@ struct ParameterBlock {
   std::int64_t elements = 0;        // P with padding; a multiple of kBlockElements
   bool looked_up = false;           // units take its rows by token: the first block of a unit with a lookup
   bool frozen = false;              // not trained: no unit has a gradient for it, and its weight is all of its state
+  bool of_adapter = false;          // its tensors are in an adapter's files, not in the model's
 };
 // Elements of a block are multiples of this, so that every array of a block, at two bytes an element or more, is a multiple of
 // kExtentAlignment.
@@ -105,20 +107,23 @@ struct Unit {
   Bytes saved_piece = 0;
   bool looks_up = false;  // the forward takes rows of the first block by token, the backward does not read that block
   bool saves(int value) const { return std::find(saved.begin(), saved.end(), value) != saved.end(); }
+  // False below the lowest block that is trained, where no gradient is wanted: the unit has no operations in the backward.
+  bool goes_back() const { return !backward.empty() || role == ForwardRole::merged_into_backward; }
 };
 
 struct UnitGraph {
   std::vector<ParameterBlock> blocks;
   std::vector<Value> values;
   std::vector<Unit> units;
-  DType dtype = DType::bfloat16;       // of weights and activations
-  std::int64_t rows = 0;               // n
-  std::int64_t parameters = 0;         // stored elements, tied ones once, without padding
-  std::int64_t active_parameters = 0;  // the parameters that a token goes through
-  int tensors = 0;                     // number of distinct tensor_index
-  Bytes token_bytes = 0;               // inputs and targets of one micro-batch
-  Bytes logits_bytes = 0;              // of one row over the whole vocabulary, fp32
-  Bytes constant_bytes = 0;            // numbers that units read and no step changes
+  DType dtype = DType::bfloat16;        // of weights and activations
+  std::int64_t rows = 0;                // n
+  std::int64_t parameters = 0;          // stored elements, tied ones once, without padding
+  std::int64_t trained_parameters = 0;  // those of them that are not frozen
+  std::int64_t active_parameters = 0;   // the parameters that a token goes through
+  int tensors = 0;                      // number of distinct tensor_index
+  Bytes token_bytes = 0;                // inputs and targets of one micro-batch
+  Bytes logits_bytes = 0;               // of one row over the whole vocabulary, fp32
+  Bytes constant_bytes = 0;             // numbers that units read and no step changes
 };
 
 }  // namespace spillway

@@ -64,7 +64,7 @@ class NormParts {
       if (op.lane != Lane::compute || op.unit < 0) continue;
       const Unit& unit = graph.units[op.unit];
       for (const int block : unit.blocks) {
-        if (is_used_[block]) continue;
+        if (is_used_[block] || graph.blocks[block].frozen) continue;
         is_used_[block] = true;
         if (first_use_ < 0) first_use_ = id;
         last_use_ = id;

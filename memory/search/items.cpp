@@ -7,11 +7,12 @@ namespace spillway {
 namespace {
 
 // The kinds of items that may rest on the device; order_of() lists them in the order in which they are put there.
-enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer };
-std::array<Resting, 5> order_of(Fill fill) {
+enum class Resting : std::uint8_t { boundary, saved, weights, gradients, optimizer, frozen };
+// Frozen weights come last: elsewhere they are read, but nothing of them is written.
+std::array<Resting, 6> order_of(Fill fill) {
   using enum Resting;
-  if (fill == Fill::state_first) return {weights, gradients, optimizer, boundary, saved};
-  return {boundary, weights, gradients, saved, optimizer};
+  if (fill == Fill::state_first) return {weights, gradients, optimizer, boundary, saved, frozen};
+  return {boundary, weights, gradients, saved, optimizer, frozen};
 }
 
 // True where each turn adds to the gradients: whole sums move to and fro.
@@ -80,19 +81,32 @@ std::function<void(Choices&, int)> raise_first(Tier onto, std::vector<Place> Cho
   };
 }
 
-// The arrays of all blocks, by what they take of a tier: those that rest on it or above take nothing.
+// The arrays of all blocks, by what they take of a tier: those that rest on it or above take nothing. Weights of frozen blocks
+// are items of their own.
 struct ItemsOfBlocks {
-  Items weights, gradients, optimizer;
+  Items weights, gradients, optimizer, frozen;
 };
+// Moves the weights of the first blocks onto a tier, of those that are frozen or of those that are not.
+std::function<void(Choices&, int)> raise_weights(Tier onto, const UnitGraph& graph, bool frozen) {
+  return [=, &graph](Choices& choices, int count) {
+    for (std::size_t block = 0; block < static_cast<std::size_t>(count); ++block) {
+      Tier& tier = choices.blocks[block].weight;
+      if (graph.blocks[block].frozen == frozen && is_below(choices.chain, tier, onto)) tier = onto;
+    }
+  };
+}
 ItemsOfBlocks arrays_below(Tier onto, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
-  ItemsOfBlocks items{{{}, raise_first(onto, &Choices::blocks, &BlockPlace::weight)},
+  ItemsOfBlocks items{{{}, raise_weights(onto, graph, false)},
                       {{}, raise_first(onto, &Choices::blocks, &BlockPlace::gradient)},
-                      {{}, raise_first(onto, &Choices::blocks, &BlockPlace::optimizer)}};
+                      {{}, raise_first(onto, &Choices::blocks, &BlockPlace::optimizer)},
+                      {{}, raise_weights(onto, graph, true)}};
   for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
     const auto taken = [&](Tier tier, Bytes bytes) { return is_below(choices.chain, tier, onto) ? bytes : 0; };
     const BlockPlace& place = choices.blocks[block];
     const BlockBytes bytes = bytes_of(graph.blocks[block], request, choices);
-    items.weights.sizes.push_back(taken(place.weight, bytes.weight));
+    const bool frozen = graph.blocks[block].frozen;
+    items.weights.sizes.push_back(frozen ? 0 : taken(place.weight, bytes.weight));
+    items.frozen.sizes.push_back(frozen ? taken(place.weight, bytes.weight) : 0);
     items.gradients.sizes.push_back(taken(place.gradient, bytes.gradient));
     items.optimizer.sizes.push_back(taken(place.optimizer, bytes.optimizer));
   }
@@ -101,9 +115,15 @@ ItemsOfBlocks arrays_below(Tier onto, const UnitGraph& graph, const PlanRequest&
 
 }  // namespace
 
+namespace {
+
+bool has_frozen(const UnitGraph& graph) { return std::ranges::any_of(graph.blocks, &ParameterBlock::frozen); }
+
+}  // namespace
+
 std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& request, const Outline& outline,
                                    const Choices& choices) {
-  auto [weights, gradients, optimizer] = arrays_below(Tier::device, graph, request, choices);
+  auto [weights, gradients, optimizer, frozen] = arrays_below(Tier::device, graph, request, choices);
   Items boundary{{}, [](Choices& c, int k) {
                    for (int unit = 0; unit < k; ++unit) c.units[unit].boundary = Boundary::keep;
                  }};
@@ -132,6 +152,9 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
       case Resting::weights:
         if (rests && !request.parameter_tier) of_kinds.push_back(std::move(weights));
         break;
+      case Resting::frozen:
+        if (!request.parameter_tier && has_frozen(graph)) of_kinds.push_back(std::move(frozen));
+        break;
       case Resting::gradients:
         // Gradients that go to the host anyway wait there, unless they come back in each turn.
         if (choices.update_tier == Tier::device || gradients_come_back(choices)) of_kinds.push_back(std::move(gradients));
@@ -147,7 +170,7 @@ std::vector<Items> items_of_device(const UnitGraph& graph, const PlanRequest& re
 
 // The arrays that are moved most often for their bytes come first: weights, which both passes move to and fro.
 std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequest& request, const Choices& choices) {
-  auto [weights, gradients, optimizer] = arrays_below(between, graph, request, choices);
+  auto [weights, gradients, optimizer, frozen] = arrays_below(between, graph, request, choices);
   Items spilled{{}, raise_first(between, &Choices::units, &UnitPlace::spill)};
   const std::vector<UnitValues> of_units = values_of_units(graph);
   for (std::size_t unit = 0; unit < of_units.size(); ++unit) {
@@ -160,6 +183,7 @@ std::vector<Items> items_of(Tier between, const UnitGraph& graph, const PlanRequ
   of_kinds.push_back(std::move(gradients));
   if (!request.optimizer_tier) of_kinds.push_back(std::move(optimizer));
   if (request.activations == SavedRequest::automatic) of_kinds.push_back(std::move(spilled));
+  if (!request.parameter_tier && has_frozen(graph)) of_kinds.push_back(std::move(frozen));
   return of_kinds;
 }
 

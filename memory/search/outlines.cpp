@@ -186,12 +186,12 @@ std::int64_t Outlines::least_chunk() const {
 int Outlines::slots() const {
   if (request_.durability == Durability::checkpoint) return 1;
   if (request_.durability == Durability::step) return 2;
-  Bytes state = 0;
+  Bytes state = 0;  // with slots and gradients
   for (const ParameterBlock& block : graphs_.tiled->blocks) {
-    state += bytes_at_rest(request_.sharding, block, request_.form);
-    state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block) / 2;
+    state += (block.frozen ? 1 : 2) * bytes_at_rest(request_.sharding, block, request_.form);
+    state += gradient_bytes_per_element(request_.form) * waiting_elements(request_.sharding, block);
   }
-  return 2 * state <= request_.budgets[Tier::nvme] ? 2 : 1;
+  return state <= request_.budgets[Tier::nvme] ? 2 : 1;
 }
 
 }  // namespace spillway

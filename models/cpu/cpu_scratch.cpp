@@ -12,6 +12,7 @@ Bytes scratch_of(const Product& k, const CpuTraits& machine) {
   return ops::gemm_scratch_bound(k.spec, machine.threads, machine.instructions);
 }
 Bytes scratch_of(const NormBackward& k, const CpuTraits&) {
+  if (!k.dweight) return 0;
   return k.bias ? ops::layernorm_backward_scratch_bytes(k.rows, k.hidden) : ops::rmsnorm_backward_scratch_bytes(k.rows, k.hidden);
 }
 Bytes scratch_of(const RotateBackward& k, const CpuTraits&) { return ops::rope_backward_scratch_bytes(k.shape); }

@@ -109,6 +109,7 @@ struct MatmulEngine::Impl {
 std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const GemmSpec& spec, Arithmetic arithmetic) const {
   SPILLWAY_CHECK(spec.m > 0 && spec.n > 0 && spec.k > 0, "a product of {} x {} x {}", spec.m, spec.n, spec.k);
   SPILLWAY_CHECK(spec.output == spec.input || spec.output == DType::float32, "a product of bf16 goes to bf16 or fp32");
+  SPILLWAY_CHECK(spec.scale == 1 || !(spec.has_bias || spec.has_residual), "a scaled product with a bias or a residual");
   keep_library_single_threaded();
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;
@@ -141,6 +142,7 @@ GemmSpec MatmulEngine::Impl::slice_of(const Plan& plan, int index) const {
     make_dense(slice);
     slice.store = further ? Store::add : Store::write;
     slice.has_bias = slice.has_residual = false;
+    slice.scale = 1;
   }
   return slice;
 }
@@ -221,6 +223,7 @@ void MatmulEngine::Impl::run_own(const Plan& plan, const GemmOperands& operands,
     for (std::int64_t column = task.column; column < task.column + task.columns; column += group) {
       const std::int64_t c_at = task.row * spec.ldc + column;
       Bf16Output output;
+      output.scale = spec.scale;
       output.starts_from_partial = depth > 0;
       if (sums_in_c(spec)) {
         output.partial = static_cast<float*>(operands.c) + c_at;
@@ -351,6 +354,7 @@ void MatmulEngine::Impl::run_widened(Plan& plan, const GemmOperands& operands, c
   const auto* residual = static_cast<const BFloat16*>(operands.residual);
   for (std::int64_t row = 0; row < task.rows; ++row) {
     float* line = sum + row * task.columns;
+    for (std::int64_t i = 0; spec.scale != 1 && i < task.columns; ++i) line[i] *= spec.scale;
     const std::int64_t c_at = (task.row + row) * spec.ldc + task.column;
     for (std::int64_t i = 0; spec.has_bias && i < task.columns; ++i) line[i] += bias[task.column + i].to_float();
     if (spec.has_residual) {
@@ -376,6 +380,7 @@ template <typename E>
 void finish_row(const GemmSpec& spec, const GemmOperands& operands, std::int64_t first, std::int64_t columns, float* sums) {
   const auto* bias = static_cast<const E*>(operands.bias);
   const auto* residual = static_cast<const E*>(operands.residual);
+  for (std::int64_t i = 0; spec.scale != 1 && i < columns; ++i) sums[i] *= spec.scale;
   for (std::int64_t i = 0; spec.has_bias && i < columns; ++i) sums[i] += to_float(bias[first + i]);
   for (std::int64_t i = 0; spec.has_residual && i < columns; ++i) sums[i] += to_float(residual[first + i]);
   if (spec.output == DType::float32) {

@@ -84,13 +84,14 @@ SPILLWAY_AVX512_BF16 void multiply_tile(std::int64_t k, const BFloat16* a, std::
     }
   }
   add_products(sum, k / 2, a, lda, 2, panel, kPanelColumns);
+  const __m512 scale = _mm512_set1_ps(output.scale);
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i) {
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v) {
       const __mmask16 mask = v == Vectors - 1 ? tail : static_cast<__mmask16>(0xffff);
       const std::int64_t at = column + v * kLanes;
-      __m512 value = sum[i][v];
+      __m512 value = _mm512_mul_ps(sum[i][v], scale);
       float* partial = output.partial + (row + i) * output.ld_partial + at;
       if (output.starts_from_partial) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, partial));
       if (output.ends_in_partial) {

@@ -32,6 +32,7 @@ struct Bf16Output {
   std::int64_t c_offset = 0;
   std::int64_t ldc = 0;
   bool adds_to_c = false;
+  float scale = 1;                     // of the product
   const BFloat16* bias = nullptr;      // [n]
   const BFloat16* residual = nullptr;  // [m,n]
   std::int64_t ld_residual = 0;

@@ -43,6 +43,7 @@ std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int 
   const auto residual = matrix(slice.m, slice.n, Transpose::no, slice.ld_residual, slice.input);
 
   dnnl::post_ops post_ops;
+  if (slice.scale != 1) append_factor(post_ops, slice.scale);
   if (slice.store == Store::add) post_ops.append_sum(1.0f);
   if (slice.has_residual) post_ops.append_binary(dnnl::algorithm::binary_add, residual);
   const int residual_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(slice.store == Store::add ? 1 : 0) | DNNL_ARG_SRC_1;

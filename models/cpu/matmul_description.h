@@ -29,6 +29,14 @@ inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, 
 #endif
 }
 
+inline void append_factor(dnnl::post_ops& post_ops, float factor) {
+#if DNNL_VERSION_MAJOR >= 3
+  post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, factor, 0.0f);
+#else
+  post_ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_linear, factor, 0.0f);
+#endif
+}
+
 // The library's blocked bf16 kernels are better than fp32 where the CPU has them, and better than ours where it has tiles (AMX);
 // its other ways are slower than fp32.
 Instructions choose_instructions(const dnnl::engine& engine);

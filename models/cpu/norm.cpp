@@ -106,14 +106,14 @@ void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t 
                            float offset) {
   auto* partial = reinterpret_cast<float*>(scratch);
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
-    float* dw = partial + row / kBlockRows * H;
-    if (row % kBlockRows == 0) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
+    float* dw = dweight == nullptr ? nullptr : partial + row / kBlockRows * H;
+    if (dw != nullptr && row % kBlockRows == 0) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
     const G* d = dy + row * H;
     const E* in = x + row * H;
     const Float r = splat(rstd[row]), shift = splat(offset);
     const float dot = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float du = hn::Mul(load(d + i, part), hn::Mul(load(in + i, part), r));
-      store(hn::Add(load(dw + i, part), du), dw + i, part);
+      if (dw != nullptr) store(hn::Add(load(dw + i, part), du), dw + i, part);
       return hn::Mul(du, load_weight<kOffset>(weight + i, part, shift));
     });
     const Float mean = splat(dot / static_cast<float>(H));
@@ -127,7 +127,7 @@ void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t 
       store(value, out + i, part);
     });
   });
-  reduce_blocks(pool, row_blocks(n), H, partial, dweight, how);
+  if (dweight != nullptr) reduce_blocks(pool, row_blocks(n), H, partial, dweight, how);
 }
 
 template <typename E, typename G>
@@ -180,9 +180,9 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
   auto* partial_weight = reinterpret_cast<float*>(scratch);
   float* partial_bias = partial_weight + row_blocks(n) * H;
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
-    float* dw = partial_weight + row / kBlockRows * H;
-    float* db = partial_bias + row / kBlockRows * H;
-    if (row % kBlockRows == 0) {
+    float* dw = dweight == nullptr ? nullptr : partial_weight + row / kBlockRows * H;
+    float* db = dweight == nullptr ? nullptr : partial_bias + row / kBlockRows * H;
+    if (dw != nullptr && row % kBlockRows == 0) {
       std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
       std::memset(db, 0, static_cast<std::size_t>(H) * sizeof(float));
     }
@@ -192,8 +192,10 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
     const float dot = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float dyi = load(d + i, part);
       const Float du = hn::Mul(dyi, hn::Mul(hn::Sub(load(in + i, part), m), r));
-      store(hn::Add(load(dw + i, part), du), dw + i, part);
-      store(hn::Add(load(db + i, part), dyi), db + i, part);
+      if (dw != nullptr) {
+        store(hn::Add(load(dw + i, part), du), dw + i, part);
+        store(hn::Add(load(db + i, part), dyi), db + i, part);
+      }
       return hn::Mul(du, load(weight + i, part));
     });
     const float total =
@@ -209,6 +211,7 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
       store(value, out + i, part);
     });
   });
+  if (dweight == nullptr) return;
   reduce_blocks(pool, row_blocks(n), H, partial_weight, dweight, how);
   reduce_blocks(pool, row_blocks(n), H, partial_bias, dbias, how);
 }

@@ -89,7 +89,8 @@ template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
                    const float* rstd /*[n]*/, E* y /*[n,H]*/, float offset = 0.0f);
 Bytes rmsnorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
-// dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself. G is E or float.
+// dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself. G is E or float. dweight is null where
+// the norm is not trained; there is no scratch then.
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
                       const E* weight /*[H]*/, const float* rstd /*[n]*/, const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/,
@@ -102,6 +103,7 @@ void layernorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, c
 template <typename E>
 void layernorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
                      const E* bias /*[H]*/, const float* mean /*[n]*/, const float* rstd /*[n]*/, E* y /*[n,H]*/);
+// dweight and dbias are both null where the norm is not trained.
 Bytes layernorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
 template <typename E, typename G>
 void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
@@ -128,7 +130,7 @@ void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTabl
                   const E* qkv /*[n,(Hq+2Hkv)*D]*/, E* qk /*[n,(Hq+Hkv)*D]*/);
 Bytes rope_backward_scratch_bytes(const RopeShape& shape);
 // In place: the q and k columns of dqkv come in as gradients of the rotated q and k, and leave as gradients of the raw ones.
-// The raw qkv is read only where there is a norm (else it may be null, and so may dq_weight and dk_weight).
+// The raw qkv is read only where there is a norm (else it may be null). dq_weight and dk_weight may be null.
 template <typename E>
 void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm,
                    const E* qkv /*[n,(Hq+2Hkv)*D]*/, E* dqkv /*[n,(Hq+2Hkv)*D]*/, float* dq_weight /*[D]*/,

@@ -127,8 +127,8 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
       }
     }
   });
-  if (norm.q_weight != nullptr) reduce_blocks(pool, blocks, D, q_partial, dq_weight, how);
-  if (norm.k_weight != nullptr) reduce_blocks(pool, blocks, D, k_partial, dk_weight, how);
+  if (dq_weight != nullptr) reduce_blocks(pool, blocks, D, q_partial, dq_weight, how);
+  if (dk_weight != nullptr) reduce_blocks(pool, blocks, D, k_partial, dk_weight, how);
 }
 
 template <typename E>

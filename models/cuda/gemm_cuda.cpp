@@ -106,7 +106,7 @@ class CublasLtGemm final : public Gemm {
     const Prepared* of = find(spec, adds);
     SPILLWAY_CHECK(of != nullptr, "a product of {} x {} x {} that was not prepared", spec.m, spec.n, spec.k);
     if (spec.has_bias) set(of->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    const float alpha = 1.0f, beta = adds || spec.has_residual ? 1.0f : 0.0f;
+    const float alpha = spec.scale, beta = adds || spec.has_residual ? 1.0f : 0.0f;
     const std::byte* added = spec.has_residual ? operands.residual : operands.c;
     cuda::check(library_.multiply(context_, of->product, &alpha, operands.b, of->b, operands.a, of->a, &beta, added, of->added,
                                   operands.c, of->c, &of->algorithm, operands.workspace,
@@ -170,7 +170,9 @@ class CublasLtGemm final : public Gemm {
     of.c = layout(spec.output, spec.m, spec.n, spec.ldc);
     check_types(spec);
     of.added = layout(spec.output, spec.m, spec.n, spec.has_residual ? spec.ld_residual : spec.ldc);
-    const PinnedProduct* pinned = pinned_ ? pinned_->find(spec, adds) : nullptr;
+    ops::GemmSpec unscaled = spec;  // the algorithm does not depend on the factor
+    unscaled.scale = 1;
+    const PinnedProduct* pinned = pinned_ ? pinned_->find(unscaled, adds) : nullptr;
     of.algorithm = pinned != nullptr ? validated(of, *pinned) : chosen(of);
     return of;
   }

@@ -63,11 +63,12 @@ class Reference {
     const bool adds = k.sum == Sum::add || (k.sum == Sum::first_writes && !memory_.first_micro_batch);
     for (std::int64_t i = 0; i < s.m; ++i) {
       for (std::int64_t j = 0; j < s.n; ++j) {
-        double sum = adds ? c[i * s.ldc + j] : 0;
+        double sum = 0;
         for (std::int64_t l = 0; l < s.k; ++l) {
           sum += a[s.transpose_a == ops::Transpose::yes ? l * s.lda + i : i * s.lda + l] *
                  b[s.transpose_b == ops::Transpose::yes ? j * s.ldb + l : l * s.ldb + j];
         }
+        sum = static_cast<double>(s.scale) * sum + (adds ? c[i * s.ldc + j] : 0);
         if (s.has_bias) sum += bias[j];
         if (s.has_residual) sum += residual[i * s.ld_residual + j];
         c.set(i * s.ldc + j, sum);

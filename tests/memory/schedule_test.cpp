@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "memory/base/error.h"
 #include "memory/passes/validate.h"
 #include "tests/memory/compiled_plan.h"
@@ -137,6 +140,49 @@ TEST(Schedule, AFrozenBlockHasItsWeightAlone) {
           }
         }
         EXPECT_EQ(frozen, 3);
+      }
+    }
+  }
+}
+
+// Adapters on a frozen base: no operation writes the base, none commits it, no backward runs below the lowest adapter, and in
+// vertical order the base is read as often for 16 micro-batches as for one.
+TEST(Schedule, AFrozenBaseIsOnlyRead) {
+  const UnitGraph graph = toy_graph({.layers = 5, .adapters_from = 2});
+  const int lowest = 2 + 2;  // unit of the lowest adapter, behind the embedding's tiles
+  for (const Chain chain : {Chain::device_nvme, Chain::device_host_nvme}) {
+    for (const Tier tier : tiers_of(chain)) {
+      for (const UpdateTime update : {UpdateTime::after, UpdateTime::in_backward, UpdateTime::in_next_forward}) {
+        std::map<int, Bytes> read;  // bytes of the base, by micro-batches, in vertical order
+        for (const auto& [micro_batches, group] : {std::pair(16, 1), std::pair(16, 16), std::pair(1, 1)}) {
+          Choices choices = toy_choices(graph, tier);
+          choices.chain = chain;
+          choices.update = update;
+          choices.clip = update != UpdateTime::in_backward;
+          choices.slots = 2;
+          choices.durable_every = 1;
+          choices.micro_batches = micro_batches;
+          set_group(choices, group);
+          const Plan plan = compiled(graph, choices);
+          ASSERT_NO_THROW(validate(plan, graph));
+          std::set<int> base;  // buffers
+          for (std::size_t block = 0; block < graph.blocks.size(); ++block) {
+            if (graph.blocks[block].frozen) base.insert(plan.blocks[block].weight().buffer);
+          }
+          Bytes bytes = 0;
+          for (const Op& op : plan.step.ops) {
+            EXPECT_TRUE(op.kind != OpKind::backward || op.unit >= lowest);
+            for (const Operand& operand : op.operands) {
+              if (!base.contains(operand.buffer)) continue;
+              EXPECT_EQ(operand.access, Access::read);
+              EXPECT_NE(op.kind, OpKind::commit);
+              if (op.kind == OpKind::move) bytes += operand.bytes * times_in(op.when, turns_of(choices));
+            }
+          }
+          if (group == micro_batches) read[micro_batches] = bytes;
+        }
+        EXPECT_EQ(read.at(16), read.at(1));
+        EXPECT_EQ(read.at(1) > 0, tier != Tier::device);
       }
     }
   }

@@ -14,6 +14,8 @@ namespace spillway {
 struct ToyShape {
   int layers = 4;
   int frozen = 0;  // number of first layers whose blocks are not trained
+  // Layers from this one on have an adapter, and nothing else is trained: the backward ends there. -1: no adapters.
+  int adapters_from = -1;
   int vocabulary_tiles = 2;
   bool tied = true;
   bool fused = false;
@@ -37,6 +39,7 @@ class ToyGraph {
     } else {
       add_heads(heads);
     }
+    if (shape_.adapters_from >= 0) freeze();
   }
   UnitGraph take() { return std::move(graph_); }
 
@@ -58,6 +61,24 @@ class ToyGraph {
   int value(const std::string& name, Bytes bytes) {
     graph_.values.push_back({name, bytes});
     return static_cast<int>(graph_.values.size()) - 1;
+  }
+
+  // Freezes all, then gives layers their adapters, and takes the backward from those below.
+  void freeze() {
+    for (ParameterBlock& of : graph_.blocks) of.frozen = true;
+    for (Unit& unit : graph_.units) unit.gradient_blocks.clear();
+    const int first = shape_.vocabulary_tiles + shape_.adapters_from;
+    for (int index = 0; index < shape_.vocabulary_tiles + shape_.layers; ++index) {
+      Unit& unit = graph_.units[static_cast<std::size_t>(index)];
+      if (index < first) {
+        unit.backward.clear(), unit.saved.clear();
+        continue;
+      }
+      if (index == first) unit.backward.pop_back();  // nobody wants the gradient of its input
+      unit.blocks.push_back(block(unit.name + ".adapter", 2048));
+      graph_.blocks.back().of_adapter = true;
+      unit.gradient_blocks = {unit.blocks.back()};
+    }
   }
 
   void add_embeddings() {

@@ -90,9 +90,19 @@ class InCoreRunner {
 
   const UnitGraph& graph() const { return model_.graph; }
 
-  void load(const SafetensorsReader& reader) {
+  // `adapter`: where the model has one; else it is drawn.
+  void load(const SafetensorsReader& reader, const SafetensorsReader* adapter = nullptr) {
     check_weights(reader, config_, graph());
-    for (std::size_t b = 0; b < master_.size(); ++b) read_block_range(reader, graph().blocks[b], 0, master_[b]);
+    if (adapter != nullptr) check_adapter_weights(*adapter, graph());
+    for (std::size_t b = 0; b < master_.size(); ++b) {
+      const ParameterBlock& block = graph().blocks[b];
+      const SafetensorsReader* const from = block.of_adapter ? adapter : &reader;
+      if (from == nullptr) {
+        initial_block_range(config_, block, 1, 0, master_[b]);
+      } else {
+        read_block_range(*from, block, 0, master_[b]);
+      }
+    }
     round_weights();
   }
   void draw(std::uint64_t seed) {
@@ -177,6 +187,7 @@ class InCoreRunner {
     const auto b1 = static_cast<float>(settings.beta1), b2 = static_cast<float>(settings.beta2);
     const double correction1 = 1 - std::pow(settings.beta1, steps_), correction2 = 1 - std::pow(settings.beta2, steps_);
     for (std::size_t b = 0; b < master_.size(); ++b) {
+      if (graph().blocks[b].frozen) continue;
       for (const TensorPiece& piece : graph().blocks[b].pieces) {
         for (std::int64_t e = piece.begin; e < piece.begin + piece.elements(); ++e) {
           const auto i = static_cast<std::size_t>(e);
@@ -295,6 +306,7 @@ class InCoreRunner {
     MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale};
     for (std::size_t u = graph().units.size(); u-- > 0;) {
       const Unit& unit = graph().units[u];
+      if (!unit.goes_back()) continue;
       PassMemory call = call_on(tokens, targets, words);
       call.first_micro_batch = first_micro_batch;
       const bool recomputes = saved == SavedValues::recomputed && !unit.saved.empty();

@@ -49,12 +49,13 @@ class HostGemm final : public cuda::Gemm {
     for (std::int64_t i = 0; i < spec.m; ++i) {
       for (std::int64_t j = 0; j < spec.n; ++j) {
         const std::int64_t at = i * spec.ldc + j;
-        double sum = adds ? element(operands.c, spec.output, at) : 0;
+        double sum = 0;
         for (std::int64_t l = 0; l < spec.k; ++l) {
           const std::int64_t in_a = spec.transpose_a == ops::Transpose::yes ? l * spec.lda + i : i * spec.lda + l,
                              in_b = spec.transpose_b == ops::Transpose::yes ? j * spec.ldb + l : l * spec.ldb + j;
           sum += element(operands.a, spec.input, in_a) * element(operands.b, spec.input, in_b);
         }
+        sum = static_cast<double>(spec.scale) * sum + (adds ? element(operands.c, spec.output, at) : 0);
         if (spec.has_bias) sum += element(operands.bias, spec.input, j);
         if (spec.has_residual) sum += element(operands.residual, spec.input, i * spec.ld_residual + j);
         set_element(operands.c, spec.output, at, sum);

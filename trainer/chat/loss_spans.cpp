@@ -128,9 +128,9 @@ class SpanFinder {
     }
     of_turn_.push_back({count, prompt, std::nullopt});
     try {
-      of_turn_.back().chat = chat_.render_with_spans(
-          Value::list({items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count)}), conversation_.tools,
-          prompt ? GenerationPrompt::add : GenerationPrompt::leave_out);
+      of_turn_.back().chat =
+          chat_.render_with_spans(Value::list({items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count)}),
+                                  conversation_.tools, prompt ? GenerationPrompt::add : GenerationPrompt::leave_out);
     } catch (const ResourceError&) {
       throw;
     } catch (const InputError&) {
@@ -219,8 +219,8 @@ class SpanFinder {
         entry.second = Value(trimmed(content->text()).starts_with('x') ? "y" : "x");
     }
     Value::Items one = {Value::dictionary(std::move(entries))};
-    return common_prefix(chat_.render_with_spans(Value::list(std::move(one)), conversation_.tools, GenerationPrompt::leave_out).text,
-                         turn);
+    return common_prefix(
+        chat_.render_with_spans(Value::list(std::move(one)), conversation_.tools, GenerationPrompt::leave_out).text, turn);
   }
 
   static std::string_view trimmed(std::string_view text) {

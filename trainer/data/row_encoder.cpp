@@ -137,8 +137,9 @@ void RowEncoder::add_conversation(const std::string& file, Ids& tokens, Ids& tar
   const TextWithLoss made =
       rules_.needs_loss
           ? text_with_loss(tools_->chat(), conversation, rules_.train_on)
-          : TextWithLoss{tools_->chat().render_with_spans(conversation.messages, conversation.tools, GenerationPrompt::leave_out).text,
-                         {}};
+          : TextWithLoss{
+                tools_->chat().render_with_spans(conversation.messages, conversation.tools, GenerationPrompt::leave_out).text,
+                {}};
   const bool is_all = made.spans.size() == 1 && made.spans[0].begin == 0 && made.spans[0].end == made.text.size();
   if (is_all || !rules_.needs_loss) {
     encoder(file).encode(made.text, tokens);

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "memory/base/error.h"
+#include "trainer/keep/base_hash.h"
 
 namespace spillway {
 namespace {
@@ -20,6 +21,7 @@ void write_checkpoint(const RunDirectory& directory, std::int64_t step,
   try {
     const std::string file = unfinished + kStateFile;
     write_state_sums(file, write(file));
+    if (const std::optional<std::uint64_t> base = read_base_hash(directory.path())) write_base_hash(unfinished, *base);
     directory.commit_checkpoint(step);
   } catch (...) {
     // On a full disk a half-written checkpoint would hinder whatever the user does about it.

@@ -32,9 +32,12 @@ SafetensorsReader opened(const std::string& path) {
 CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted)
     : path_(checkpoint_state_file(checkpoint)), graph_(graph), reader_(opened(path_)), file_(PosixFile::open_to_read(path_)) {
   const StateSums sums = read_state_sums(path_);
-  is_split_ = !graph.blocks.empty() && reader_.find(state_array_name(graph.blocks.front(), StateKind::low)) != nullptr;
+  is_split_ = std::ranges::any_of(graph.blocks, [&](const ParameterBlock& block) {
+    return reader_.find(state_array_name(block, StateKind::low)) != nullptr;
+  });
   takes_low_ = is_split_ && wanted == DType::float32;
   for (const ParameterBlock& block : graph.blocks) {
+    if (block.frozen) continue;
     for (const StateArray& array : state_of(block, is_split_ ? StateForm::exact : StateForm::fp32)) {
       if (array.kind != StateKind::weight && (array.kind != StateKind::low || !takes_low_)) continue;
       const ElementType type = element_type_of(array);

@@ -1,4 +1,5 @@
-// Reads the weights of a checkpoint straight from its file: no executor, no plan, memory for one range.
+// Reads the weights of a checkpoint straight from its file: no executor, no plan, memory for one range. Weights that are not
+// trained are not there.
 // Not here: optimizer state (state_io.h), layouts other than the blocks' own (models/weights_io.h).
 //
 // Legend: P elements of a block.

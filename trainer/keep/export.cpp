@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -13,9 +14,13 @@
 #include "models/build.h"
 #include "models/weights_io.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/keep/base_hash.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_weights.h"
+#include "trainer/keep/merged_weights.h"
 #include "trainer/keep/run_files.h"
+#include "trainer/keep/state_io.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
 #include "trainer/options/options.h"
 #include "trainer/options/raw_flags.h"
@@ -95,42 +100,104 @@ Bytes parse_shard_size(const std::string& text) {
       fmt::format("--max-shard-size: found \"{}\", allowed: bytes above 0, or with KB, MB, GB, KiB, MiB, GiB or TiB", text));
 }
 
+namespace {
+
+void require_space(const ExportOptions& options, const fs::path& place, Bytes needed) {
+  const Bytes free = free_space_at(place.string());
+  if (free < 0 || free >= needed) return;
+  throw IoError(fmt::format("--out {}: the weights take {} bytes, {} are free on its disk", options.out, needed, free),
+                "Free some space, or choose another --out directory.");
+}
+
+// Writes the tensors of the model, or of its adapter, to one of the writers.
+void write_tensors(auto& writer, const UnitGraph& graph, ElementType type, const BlockSource& source, TensorsOf of) {
+  const InterruptHandler interrupt;
+  export_weights(
+      graph, type, source,
+      [&](std::string_view tensor, std::span<const std::byte> data) {
+        if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: nothing was exported", "");
+        writer.append(tensor, data);
+      },
+      of);
+  writer.finish();
+}
+
+// Names by which the layers are found, where the run says all linear layers: their last parts.
+std::vector<std::string> names_of_targets(const UnitGraph& graph) {
+  std::vector<std::string> names;
+  for (const std::string& layer : adapted_layers(graph)) {
+    const std::string name = layer.substr(layer.rfind('.') + 1);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+void write_adapter(const fs::path& directory, const RunOptions& run, AdapterConfig config, const UnitGraph& graph,
+                   const BlockSource& source) {
+  SafetensorsWriter writer(directory / "adapter_model.safetensors",
+                           tensors_to_write(graph, ElementType::f32, TensorsOf::adapter));
+  write_tensors(writer, graph, ElementType::f32, source, TensorsOf::adapter);
+  if (config.targets.empty()) config.targets = names_of_targets(graph);
+  if (config.base.empty()) config.base = run.model.model;
+  write_text_file(directory / "adapter_config.json", adapter_config_json(config));
+}
+
+void check_options(const ExportOptions& options, bool has_adapter) {
+  if (options.merge && !has_adapter)
+    throw InputError(
+        fmt::format("--merge: found with a run that trains all weights ({}), allowed: with one that has adapters", options.run));
+  if (has_adapter && !options.merge && options.dtype == DType::bfloat16)
+    throw InputError("--dtype: found bf16 for an adapter, allowed: fp32; with --merge both");
+}
+
+}  // namespace
+
 ExportResult export_run(const ExportOptions& options) {
   const fs::path place = empty_place(options.out);
   const RunOptions run = options_of_run(options);
   require_model(run);
+  const std::optional<AdapterConfig> adapter = adapter_of(run);
+  check_options(options, adapter.has_value());
   const LoadedCheckpoint checkpoint =
       options.step ? checkpoint_of_step(options.run, *options.step) : newest_checkpoint(options.run);
-  const ModelConfig config = model_of(run, Weights::if_there).config;
+  const ResolvedModel resolved = model_of(run, Weights::if_there);
+  const ModelConfig& config = resolved.config;
   refuse_other_model(run, config);
 
   // Blocks follow from the model alone, so the smallest batch gives the same blocks.
-  const CompiledModel model =
-      build_model(config, {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled});
-  const DType dtype = options.dtype.value_or(run.precision.dtype);
-  const CheckpointWeights weights(checkpoint.path, model.graph, dtype);
-  const ElementType type = dtype == DType::float32 ? ElementType::f32 : ElementType::bf16;
-  const InterruptHandler interrupt;
-  const Bytes needed = model.graph.parameters * size_of(type), free = free_space_at(place.string());
-  if (free >= 0 && free < needed) {
-    throw IoError(fmt::format("--out {}: the weights take {} bytes, {} are free on its disk", options.out, needed, free),
-                  "Free some space, or choose another --out directory.");
+  const CompiledModel model = build_model(
+      config,
+      {.dtype = run.precision.dtype, .micro_batch = 1, .sequence = 1, .head = HeadMode::tiled, .adapter = adapter_spec_of(run)});
+  const UnitGraph& graph = model.graph;
+  const DType dtype = adapter && !options.merge ? DType::float32 : options.dtype.value_or(run.precision.dtype);
+  const ElementType type = element_type_of(dtype);
+  const CheckpointWeights weights(checkpoint.path, graph, adapter ? DType::float32 : dtype);
+  const BlockSource trained = [&](int block, std::int64_t begin, std::span<float> out) { weights.read(block, begin, out); };
+  if (adapter && !options.merge) {
+    require_space(options, place, graph.trained_parameters * size_of(type));
+    UnfinishedDirectory directory(place);
+    write_adapter(directory.path(), run, *adapter, graph, trained);
+    directory.move_to_place();
+    return {checkpoint.step, graph.trained_parameters, dtype, true};
   }
+  std::optional<MergedWeights> merged;
+  if (adapter) {
+    const BlockSource base = weights_of_model(resolved, graph, run.model.seed);
+    require_same_base(checkpoint.path, hash_of_frozen(graph, base), run.model.model);
+    merged.emplace(graph, spec_of(*adapter), base, trained);
+  }
+  const BlockSource source = [&](int block, std::int64_t begin, std::span<float> out) { merged->read(block, begin, out); };
+  const std::int64_t parameters = graph.parameters - (adapter ? graph.trained_parameters : 0);
+  require_space(options, place, parameters * size_of(type));
   UnfinishedDirectory directory(place);
   {
-    ShardedSafetensorsWriter writer(directory.path(), tensors_to_write(model.graph, type), options.shard_bytes);
-    export_weights(
-        model.graph, type, [&](int block, std::int64_t begin, std::span<float> out) { weights.read(block, begin, out); },
-        [&](std::string_view tensor, std::span<const std::byte> data) {
-          if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: nothing was exported", "");
-          writer.append(tensor, data);
-        });
-    writer.finish();
+    ShardedSafetensorsWriter writer(directory.path(), tensors_to_write(graph, type), options.shard_bytes);
+    write_tensors(writer, graph, type, merged ? source : trained, TensorsOf::model);
   }
   write_text_file(directory.path() / "config.json", config_json(config, dtype));
   copy_companions(run, directory.path());
   directory.move_to_place();
-  return {checkpoint.step, model.graph.parameters, dtype};
+  return {checkpoint.step, parameters, dtype, false};
 }
 
 }  // namespace spillway

@@ -1,5 +1,5 @@
-// Exports a run as a Hugging Face directory that any other program reads: safetensors, config.json, tokenizer files. In bounded
-// memory.
+// Exports a run as a Hugging Face directory that any other program reads: safetensors, config.json, tokenizer files; or the
+// adapter of a run as PEFT's. In bounded memory.
 // Not here: the order and layout of tensors (models/weights_io.h), the file format (files/safetensors_writer.h).
 #pragma once
 
@@ -17,6 +17,7 @@ struct ExportOptions {
   std::string out;                    // a directory that does not exist yet or is empty
   std::string model;                  // present place of config.json and the tokenizer, if not the one in run.json
   std::optional<DType> dtype;         // float32: masters; bfloat16: a bf16 run's working weights; none: the run's own type
+  bool merge = false;                 // of a run with adapters: the model with its adapter added to it
   Bytes shard_bytes = 5'000'000'000;  // largest size of a file, unless one tensor is larger
 };
 
@@ -24,6 +25,7 @@ struct ExportResult {
   std::int64_t step = 0;
   std::int64_t parameters = 0;
   DType dtype = DType::float32;
+  bool is_adapter = false;
 };
 
 // Writes everything beside `out` and renames it when complete: an error or an interruption leaves nothing.

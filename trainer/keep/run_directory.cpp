@@ -91,7 +91,7 @@ RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirector
       throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
                        fmt::format("go on with that run by --load {}, or choose another directory", path_));
     }
-    for (const char* name : {"begun-with", "checkpoints", "data-files.json", "log.jsonl", "plan.json", "run.json"}) {
+    for (const char* name : {"base.json", "begun-with", "checkpoints", "data-files.json", "log.jsonl", "plan.json", "run.json"}) {
       if (const fs::path file = fs::path(path_) / name; !fs::exists(file, ignored)) held_.made.push_back(file.string());
     }
     is_kept_ = false;

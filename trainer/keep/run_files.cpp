@@ -15,6 +15,7 @@
 #include "nvme/content_hash.h"
 #include "trainer/data/data.h"
 #include "trainer/host/file_blocks.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"
@@ -148,6 +149,7 @@ void copy_companions(const RunOptions& options, const fs::path& to) {
 }
 
 void keep_model_files(const std::string& run_directory, const RunOptions& options, const ModelConfig& config) {
+  const std::optional<AdapterConfig> adapter = adapter_of(options);  // perhaps of the copy that is replaced
   const fs::path place = fs::path(run_directory + std::string(kKeptConfig)).parent_path();
   const fs::path unfinished = place.string() + ".partial";
   std::error_code error;
@@ -155,6 +157,7 @@ void keep_model_files(const std::string& run_directory, const RunOptions& option
   if (!error) fs::create_directories(unfinished, error);
   if (error) throw IoError(fmt::format("{}: cannot be made: {}", unfinished.string(), error.message()), help_for(error.value()));
   write_text_file(unfinished / "config.json", config.json_text);
+  if (adapter) write_text_file(unfinished / fs::path(kKeptAdapter).filename(), adapter_config_json(*adapter));
   copy_companions(options, unfinished);
   sync_directory(unfinished);
   fs::remove_all(place, error);

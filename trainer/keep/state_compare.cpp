@@ -47,7 +47,7 @@ std::optional<StateDifference> first_difference(Executor& executor, const Plan& 
   const Arena staging(8 * kChunk, "state to compare");
   for (int b = 0; b < static_cast<int>(graph.blocks.size()); ++b) {
     const ParameterBlock& block = graph.blocks[b];
-    for (const StateArray& array : state_of(block, plan.choices.form)) {
+    for (const StateArray& array : block.frozen ? StateList() : state_of(block, plan.choices.form)) {
       const Bytes each = array.each();
       const std::string stored = state_array_name(block, array.kind);
       const StoredTensor* tensor = reader.find(stored);

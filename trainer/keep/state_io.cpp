@@ -27,12 +27,12 @@ constexpr std::int64_t kChunk = 1 << 20;  // elements
 constexpr std::string_view kNotLoaded = "the state was not brought to its place; nothing was changed";
 static_assert(kChunk % kBlockElements == 0);
 
-// Visits every array of every block in chunks of at most kChunk elements.
+// Visits every array of every trained block in chunks of at most kChunk elements.
 void for_each_chunk(
     const Plan& plan, const UnitGraph& graph,
     const std::function<void(int block, const StateArray& array, std::int64_t begin, std::int64_t elements)>& visit) {
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
-    const std::int64_t elements = graph.blocks[block].elements;
+    const std::int64_t elements = graph.blocks[block].frozen ? 0 : graph.blocks[block].elements;
     for (const StateArray& array : state_of(graph.blocks[block], plan.choices.form)) {
       for (std::int64_t begin = 0; begin < elements; begin += kChunk)
         visit(block, array, begin, std::min(kChunk, elements - begin));
@@ -50,20 +50,42 @@ ElementType element_type_of(const StateArray& array) {
   return array.kind == StateKind::low ? ElementType::u16 : element_type_of(array.type);
 }
 
+namespace {
+
+BlockSource drawn_weights(const ModelConfig& config, const UnitGraph& graph, std::uint64_t seed) {
+  // An element depends only on its place, so all threads draw, each a part.
+  const auto pool = std::make_shared<const ThreadPool>(usable_threads());
+  return [&config, &graph, seed, pool](int block, std::int64_t begin, std::span<float> out) {
+    constexpr std::int64_t each = 16 << 10;
+    const auto elements = static_cast<std::int64_t>(out.size());
+    pool->parallel_for((elements + each - 1) / each, [&](std::int64_t part, int) {
+      const std::int64_t first = part * each, count = std::min(each, elements - first);
+      initial_block_range(config, graph.blocks[block], seed, begin + first,
+                          out.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+    });
+  };
+}
+
+}  // namespace
+
+BlockSource weights_of_adapter(const std::string& directory, const ModelConfig& config, const UnitGraph& graph,
+                               std::uint64_t seed) {
+  if (directory.empty()) return drawn_weights(config, graph, seed);
+  const auto reader = std::make_shared<const SafetensorsReader>(directory + "/adapter_model.safetensors");
+  check_adapter_weights(*reader, graph);
+  return [reader, &graph](int block, std::int64_t begin, std::span<float> out) {
+    read_block_range(*reader, graph.blocks[block], begin, out);
+  };
+}
+
+BlockSource with_adapter(const UnitGraph& graph, BlockSource model, BlockSource adapter) {
+  return [&graph, model = std::move(model), adapter = std::move(adapter)](int block, std::int64_t begin, std::span<float> out) {
+    (graph.blocks[block].of_adapter ? adapter : model)(block, begin, out);
+  };
+}
+
 BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph, std::uint64_t seed) {
-  if (model.directory.empty()) {
-    // An element depends only on its place, so all threads draw, each a part.
-    const auto pool = std::make_shared<const ThreadPool>(usable_threads());
-    return [&model, &graph, seed, pool](int block, std::int64_t begin, std::span<float> out) {
-      constexpr std::int64_t each = 16 << 10;
-      const auto elements = static_cast<std::int64_t>(out.size());
-      pool->parallel_for((elements + each - 1) / each, [&](std::int64_t part, int) {
-        const std::int64_t first = part * each, count = std::min(each, elements - first);
-        initial_block_range(model.config, graph.blocks[block], seed, begin + first,
-                            out.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
-      });
-    };
-  }
+  if (model.directory.empty()) return drawn_weights(model.config, graph, seed);
   const auto reader = std::make_shared<const SafetensorsReader>(model.directory);
   check_weights(*reader, model.config, graph);
   const bool draws_head = head_in(*reader, model.config) == HeadInFile::missing;
@@ -74,33 +96,51 @@ BlockSource weights_of_model(const ResolvedModel& model, const UnitGraph& graph,
   };
 }
 
-void write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts, const BlockSource& source) {
+std::uint64_t write_weights(Executor& executor, const UnitGraph& graph, StateForm form, WeightParts parts,
+                            const BlockSource& source, BlocksToWrite blocks) {
+  ContentHasher hasher;
+  bool has_frozen = false;
   const Arena staging(8 * kChunk, "weights on their way in");
   auto* master = reinterpret_cast<float*>(staging.data());
   auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
   auto* low = reinterpret_cast<std::int16_t*>(staging.data() + 6 * kChunk);
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
     const std::int64_t all = graph.blocks[block].elements;
+    const bool frozen = graph.blocks[block].frozen;
+    if (!frozen && blocks == BlocksToWrite::frozen) continue;
+    has_frozen |= frozen;
     for (std::int64_t begin = 0; begin < all; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, all - begin);
       InterruptHandler::stop_where_requested(kNotLoaded);
       source(block, begin, {master, static_cast<std::size_t>(elements)});
+      if (frozen) hasher.add(bytes_of(staging, 0, 4 * elements));
       if (form == StateForm::fp32) {
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
         continue;
       }
       for (std::int64_t i = 0; i < elements; ++i) high[i] = split_master(master[i]).high;
       executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
-      if (parts == WeightParts::forward) continue;
+      if (parts == WeightParts::forward || frozen) continue;
       for (std::int64_t i = 0; i < elements; ++i) low[i] = split_master(master[i]).low;
       executor.write_state(block, StateKind::low, begin, bytes_of(staging, 6 * kChunk, 2 * elements));
     }
   }
+  return has_frozen ? hasher.take() : 0;
 }
 
-void initialise_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const ResolvedModel& model,
-                      std::uint64_t seed) {
-  write_weights(executor, graph, plan.choices.form, WeightParts::master, weights_of_model(model, graph, seed));
+std::uint64_t hash_of_frozen(const UnitGraph& graph, const BlockSource& source) {
+  const Arena staging(4 * kChunk, "weights that are hashed");
+  auto* const weights = reinterpret_cast<float*>(staging.data());
+  ContentHasher hasher;
+  for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
+    for (std::int64_t begin = 0; graph.blocks[block].frozen && begin < graph.blocks[block].elements; begin += kChunk) {
+      const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
+      InterruptHandler::stop_where_requested("nothing was written");
+      source(block, begin, {weights, static_cast<std::size_t>(elements)});
+      hasher.add(bytes_of(staging, 0, 4 * elements));
+    }
+  }
+  return hasher.take();
 }
 
 namespace {
@@ -108,7 +148,7 @@ namespace {
 std::vector<TensorToWrite> tensors_of(const Plan& plan, const UnitGraph& graph) {
   std::vector<TensorToWrite> tensors;
   for (const ParameterBlock& block : graph.blocks) {
-    for (const StateArray& array : state_of(block, plan.choices.form))
+    for (const StateArray& array : block.frozen ? StateList() : state_of(block, plan.choices.form))
       tensors.push_back({state_array_name(block, array.kind), element_type_of(array), {block.elements}});
   }
   return tensors;
@@ -140,6 +180,10 @@ StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGra
 
 namespace {
 
+const ParameterBlock& first_trained(const UnitGraph& graph) {
+  return *std::ranges::find(graph.blocks, false, &ParameterBlock::frozen);
+}
+
 // A checkpoint's arrays, in the form that they have in the file.
 class StoredState {
  public:
@@ -151,7 +195,7 @@ class StoredState {
         sums_(read_state_sums(file)),
         form_(wanted) {
     const auto has = [&](StateKind kind, ElementType type) {
-      const StoredTensor* tensor = reader_.find(state_array_name(graph_.blocks.front(), kind));
+      const StoredTensor* tensor = reader_.find(state_array_name(first_trained(graph_), kind));
       return tensor != nullptr && tensor->type == type;
     };
     // A file of neither form is later refused for not having the wanted form.
@@ -203,7 +247,7 @@ void load_converted(StoredState& stored, Executor& executor, const Plan& plan, c
     out[static_cast<std::size_t>(kind)] = staging.data() + (kStateKinds + kind) * place;
   }
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
-    for (std::int64_t begin = 0; begin < graph.blocks[block].elements; begin += kChunk) {
+    for (std::int64_t begin = 0; !graph.blocks[block].frozen && begin < graph.blocks[block].elements; begin += kChunk) {
       const std::int64_t elements = std::min(kChunk, graph.blocks[block].elements - begin);
       InterruptHandler::stop_where_requested(kNotLoaded);
       for (const StateArray& array : state_of(graph.blocks[block], stored.form()))

@@ -165,8 +165,8 @@ constexpr ForeignFlags kTable[] = {
      "rotary-base position-embedding-type disable-bias-linear untie-embeddings-and-output-weights num-experts "
      "init-method-std make-vocab-size-divisible-by",
      "--model", kShapeOfTheModel},
-    {"use-peft lora-r lora-target-modules target-modules finetuning-type peft-type", "",
-     "This version has no adapters: it trains all weights."},
+    {"use-peft lora-r lora-target-modules target-modules finetuning-type peft-type", "--lora-rank --lora-alpha --lora-targets",
+     "--lora-rank N trains adapters on a frozen model; --adapter DIR goes on with one."},
     {"torch-compile torch-compile-backend torchdynamo compile flash use-flash-attn attn-implementation use-liger-kernel "
      "transformer-impl use-mcore-models no-gradient-accumulation-fusion jit-mode-eval use-ipex -ge manual-gc",
      "", kNothingToTune},

@@ -11,8 +11,7 @@ constexpr LaterFlags kTable[] = {
     {"loss-scale loss-scale-policy initial-loss-scale loss-scale-window hysteresis min-loss-scale",
      "it is of --dtype fp16, which this version does not run",
      "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
-    {"lora-rank lora-alpha lora-dropout lora-targets adapter", "this version has no adapters",
-     "It trains, evaluates and exports all weights of a model: leave it out."},
+    {"lora-dropout", "this version's adapters have no dropout", "Leave it out: --weight-decay and fewer steps do much of it."},
     {"packing", "this version does not pack documents so that they do not see each other",
      "Text and token files are cut into windows of --seq-length + 1 tokens, rows of JSONL are padded without loss: leave it "
      "out."},

@@ -7,6 +7,19 @@
 
 namespace spillway {
 
+namespace {
+
+// Of a loaded run whose adapters alone are in its state.
+std::string directory_of_base(const std::string& model) {
+  try {
+    return resolve_model(model).directory;
+  } catch (const InputError& error) {
+    throw InputError(error.what(), "The run has adapters alone: --model PATH says where the model that they are of is now.");
+  }
+}
+
+}  // namespace
+
 ResolvedModel model_of(const RunOptions& options, Weights weights) {
   const ModelOptions& asked = options.model;
   // A loaded run has its weights in its own state, so the directory need not have them.
@@ -22,6 +35,10 @@ ResolvedModel model_of(const RunOptions& options, Weights weights) {
     }
   }
   ResolvedModel model{read_model_config(asked.kept_config), {}};
+  if (!options.adapter.kept_config.empty() && asked.init == WeightInit::checkpoint) {
+    model.directory = directory_of_base(asked.model);
+    return model;
+  }
   std::error_code ignored;
   if (asked.init == WeightInit::checkpoint && std::filesystem::is_directory(asked.model, ignored)) model.directory = asked.model;
   return model;

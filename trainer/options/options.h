@@ -36,6 +36,16 @@ struct ModelOptions {
   std::string kept_config, kept_tokenizer;
 };
 
+// Adapters on a frozen model (adapter_of.h says what follows from these).
+struct AdapterOptions {
+  std::int64_t rank = 0;             // 0: not given
+  std::optional<double> alpha;       // the rank where not given
+  std::vector<std::string> targets;  // names of layers, or "all-linear"; empty: not given, all-linear
+  std::string directory;             // an adapter to start from, or to run
+  // The run directory's own copy of adapter_config.json, for a loaded run. Not a flag.
+  std::string kept_config;
+};
+
 struct DataOptions {
   std::vector<std::string> data;       // files and directories
   std::vector<std::string> eval_data;  // the same
@@ -155,6 +165,7 @@ struct LogOptions {
 
 struct RunOptions {
   ModelOptions model;
+  AdapterOptions adapter;
   DataOptions data;
   BatchOptions batch;
   OptimizerOptions optimizer;

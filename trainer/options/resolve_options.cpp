@@ -9,6 +9,7 @@
 #include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/base/error.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/model_of.h"
@@ -83,12 +84,18 @@ void find_copies(ResolvedOptions& resolved) {
     const auto source = resolved.sources.find(flag);
     return source != resolved.sources.end() && source->second != OptionSource::loaded_run;
   };
-  if (run.empty() || is_said_anew("model")) return;
+  if (run.empty()) return;
   const auto find = [&](std::string_view name, std::string& kept) {
     std::error_code ignored;
     const std::string file = run + std::string(name);
     if (std::filesystem::is_regular_file(file, ignored)) kept = file;
   };
+  find(kKeptAdapter, resolved.options.adapter.kept_config);
+  if (is_said_anew("adapter")) {
+    throw InputError(fmt::format("--adapter: found with --load {}, allowed: one of them, as a run has its own adapter", run),
+                     "`spillway export --load` writes it as a directory for --adapter.");
+  }
+  if (is_said_anew("model")) return;
   find(kKeptConfig, resolved.options.model.kept_config);
   if (!is_said_anew("tokenizer") && resolved.options.data.tokenizer != "bytes")
     find(kKeptTokenizer, resolved.options.model.kept_tokenizer);
@@ -212,8 +219,8 @@ RunOptions with_absolute_paths(const RunOptions& options) {
   if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
   for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
   if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);
-  for (std::string* path :
-       {&result.memory.plan, &result.checkpoint.save, &result.checkpoint.load, &result.log.tensorboard, &result.log.csv})
+  for (std::string* path : {&result.adapter.directory, &result.memory.plan, &result.checkpoint.save, &result.checkpoint.load,
+                            &result.log.tensorboard, &result.log.csv})
     *path = absolute(*path);
   return result;
 }

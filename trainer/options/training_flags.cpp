@@ -1,4 +1,5 @@
 // The flags of what is trained: model, data, batch, optimizer, learning rate, precision.
+#include "trainer/options/adapter_config.h"
 #include "trainer/options/flag_rows.h"
 
 namespace spillway {
@@ -20,6 +21,24 @@ void add_model(std::vector<Flag>& table) {
       "init", names_of<WeightInit>("|"), F::text,
       "weights of a directory: its own, which must be there (checkpoint), or drawn from --seed (random)",
       SET { set_choice(o.model.init, v); }, GET { return choice_json(o.model.init); });
+}
+
+void add_adapter(std::vector<Flag>& table) {
+  const FlagRows add(table, "Adapters (LoRA)");
+  add(
+      "lora-rank", "N", F::integer, "train adapters of this rank beside linear layers; the model itself is frozen",
+      SET { o.adapter.rank = v.integer(1, kMostRank); }, GET { return positive_json(o.adapter.rank); });
+  add(
+      "lora-alpha", "R", F::real, "what adapters add has the factor alpha / rank (default: the rank)",
+      SET { o.adapter.alpha = v.real(0, Bound::excluded, 1e9, Bound::included); },
+      GET { return optional_json(o.adapter.alpha); });
+  add(
+      "lora-targets", "NAME", F::list,
+      "layers that have adapters, by their names or last parts of them, as q_proj v_proj; all-linear: all but the head (default)",
+      SET { o.adapter.targets = v.texts(); }, GET { return list_json(o.adapter.targets); });
+  add(
+      "adapter", "DIR", F::text, "an adapter as PEFT saves it, to go on with or to run", SET { o.adapter.directory = v.text(); },
+      GET { return text_json(o.adapter.directory); });
 }
 
 void add_data(std::vector<Flag>& table) {
@@ -143,7 +162,8 @@ void add_precision(std::vector<Flag>& table) {
 }  // namespace
 
 void add_training_flags(std::vector<Flag>& table) {
-  for (const auto add : {add_model, add_data, add_batch, add_optimizer, add_learning_rate, add_precision}) add(table);
+  for (const auto add : {add_model, add_adapter, add_data, add_batch, add_optimizer, add_learning_rate, add_precision})
+    add(table);
 }
 
 }  // namespace spillway

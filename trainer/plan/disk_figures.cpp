@@ -26,7 +26,8 @@ Bytes store_files_bytes(const PlannedRun& run, const RunOptions& options) {
 
 Bytes state_bytes(const UnitGraph& graph, StateForm form) {
   Bytes bytes = 0;
-  for (const ParameterBlock& block : graph.blocks) bytes += block.elements * bytes_per_element(state_of(block, form));
+  for (const ParameterBlock& block : graph.blocks)
+    bytes += block.frozen ? 0 : block.elements * bytes_per_element(state_of(block, form));
   return bytes;
 }
 
@@ -45,7 +46,9 @@ DiskFigures disk_figures_of(const PlannedRun& run, const PreparedModel& model, c
   DiskFigures disk;
   disk.nvme_bytes = store_files_bytes(run, options);
   disk.checkpoint_bytes = state_bytes(model.of(plan).graph, plan.choices.form);
-  disk.export_bytes = model.of(plan).graph.parameters * size_of(options.precision.dtype);
+  const UnitGraph& graph = model.of(plan).graph;
+  const bool is_adapter = graph.trained_parameters < graph.parameters;  // which is written in fp32
+  disk.export_bytes = graph.trained_parameters * (is_adapter ? 4 : size_of(options.precision.dtype));
   disk.checkpoints = checkpoints_at_once(options);
   disk.written_bytes = static_cast<double>(figures.nvme_written_bytes) * run.request.sharding.ranks + figures.durable_bytes;
   if (options.checkpoint.save_interval > 0)

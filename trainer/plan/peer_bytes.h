@@ -11,11 +11,11 @@
 namespace spillway {
 
 // A rank's bytes of weights (2P), gradients (2P), and fp32 master, m and v (12P) in mixed-precision Adam. Each part is sharded
-// from its ZeRO stage on.
-constexpr double peer_state_bytes(std::int64_t parameters, const Sharding& sharding) {
+// from its ZeRO stage on. Of frozen parameters there are the weights alone.
+constexpr double peer_state_bytes(std::int64_t trained, std::int64_t frozen, const Sharding& sharding) {
   const double of_rank = 1.0 / sharding.group;
   const auto part = [&](int stage) { return sharding.stage >= stage ? of_rank : 1.0; };
-  return static_cast<double>(parameters) * (2 * part(3) + 2 * part(2) + 12 * part(1));
+  return static_cast<double>(trained + frozen) * 2 * part(3) + static_cast<double>(trained) * (2 * part(2) + 12 * part(1));
 }
 
 // Activations of one layer without recomputation, in 16 bits, with attention's scores kept: sbh (34 + 5 a s / h).

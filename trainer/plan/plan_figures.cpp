@@ -71,12 +71,13 @@ PlanFigures figures_of(const PlannedRun& run, const PreparedModel& model) {
 
 PeerFigures peer_figures_of(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
   const ModelConfig& config = model.model().config;
-  const std::int64_t parameters = model.tiled().graph.parameters;
+  const UnitGraph& graph = model.tiled().graph;
+  const std::int64_t trained = graph.trained_parameters, frozen = graph.parameters - trained;
   PeerFigures peer;
-  peer.state_bytes = peer_state_bytes(parameters, run.request.sharding);
+  peer.state_bytes = peer_state_bytes(trained, frozen, run.request.sharding);
   Sharding sharding = run.request.sharding;
   for (sharding.stage = 0; sharding.stage < std::ssize(peer.state_bytes_of_stage); ++sharding.stage)
-    peer.state_bytes_of_stage[static_cast<std::size_t>(sharding.stage)] = peer_state_bytes(parameters, sharding);
+    peer.state_bytes_of_stage[static_cast<std::size_t>(sharding.stage)] = peer_state_bytes(trained, frozen, sharding);
   peer.activation_bytes_per_layer =
       peer_activation_bytes(model.seq_length(), options.batch.micro_batch_size, config.hidden, config.heads);
   return peer;

@@ -118,6 +118,16 @@ Json network_json(const NetworkFigures& network) {
       {"sent_bytes", network.all()}, {"gradients", network.sums}, {"weights", network.gathers}, {"control_words", network.words}};
 }
 
+Json model_json(const PlannedRun& run, const PreparedModel& model, const UnitGraph& graph, const std::string& name) {
+  return {{"name", name},
+          {"parameters", graph.parameters},
+          {"active_parameters", graph.active_parameters},
+          {"trained_parameters", graph.trained_parameters},
+          {"flops_per_token", flops_per_token(model)},
+          {"dtype", name_of(graph.dtype)},
+          {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
+}
+
 }  // namespace
 
 std::string plan_json(const PlannedRun& run, const PreparedModel& model, const RunOptions& options) {
@@ -125,12 +135,7 @@ std::string plan_json(const PlannedRun& run, const PreparedModel& model, const R
   Json json;
   json["fits"] = run.outcome.plan.has_value();
   const UnitGraph& graph = run.outcome.plan ? graph_of(model.graphs(), run.outcome.plan->choices) : model.tiled().graph;
-  json["model"] = {{"name", options.model.model},
-                   {"parameters", graph.parameters},
-                   {"active_parameters", graph.active_parameters},
-                   {"flops_per_token", flops_per_token(model)},
-                   {"dtype", name_of(graph.dtype)},
-                   {"tokens_per_step", graph.rows * run.request.micro_batches * run.request.sharding.ranks}};
+  json["model"] = model_json(run, model, graph, options.model.model);
   const PeerFigures peer = peer_figures_of(run, model, options);
   json["active_parameters"] = graph.active_parameters;
   json["as_others_store_it"] = {{"state_bytes", peer.state_bytes},

@@ -10,6 +10,7 @@
 #include "models/cuda/cuda_scratch.h"
 #include "trainer/machine/open_device.h"
 #include "trainer/machine/profile_file.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
 #include "trainer/plan/saved_plan.h"
 
@@ -23,7 +24,8 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .sequence = sequence,
           .head = head,
           .scratch = scratch,
-          .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning};
+          .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning,
+          .adapter = adapter_spec_of(options)};
 }
 
 // The machine that a plan is, or was, made for; nothing if that is this machine.
@@ -78,6 +80,7 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
       scratch_(scratch_for(options, where, threads_of_rank(options))),
       tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, scratch_))),
       fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, scratch_))) {
+  refuse_other_targets(options, tiled_.graph);
   const std::int64_t thin_layers = layers_to_weigh(model_.config);
   if (model_.config.layers <= 2 * thin_layers) return;
   ModelConfig thin = model_.config;

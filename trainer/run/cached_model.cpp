@@ -8,6 +8,7 @@
 #include "models/cpu/cpu_scratch.h"
 #include "models/cuda/cuda_scratch.h"
 #include "trainer/machine/open_device.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/evaluation_plan.h"
@@ -30,7 +31,8 @@ CompiledModel compile(const CachedModelRequest& request, const ModelConfig& conf
                               .sequence = rows,
                               .head = HeadMode::logits,
                               .scratch = scratch,
-                              .context = request.context});
+                              .context = request.context,
+                              .adapter = adapter_spec_of(request.options)});
 }
 
 }  // namespace
@@ -55,7 +57,7 @@ struct CachedModel::Impl {
     run.emplace(request.options,
                 ExecutorOptions{
                     .plan = &plan, .model = &many, .evaluation = &many, .one_row = &one, .rank = {device.get(), &pool, nullptr}},
-                weights.read);
+                weights);
   }
 
   ResolvedModel model;

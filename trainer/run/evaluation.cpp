@@ -80,7 +80,7 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   ForwardRun run(
       options,
       {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .rank = {&model.device(), &model.pool(), nullptr}},
-      weights.read);
+      weights);
 
   const auto begin = std::chrono::steady_clock::now();
   result.loss = loss_over(run.executor(), data, {.micro_batch_size = options.batch.micro_batch_size}, [&] {

@@ -19,9 +19,11 @@ namespace spillway {
 struct NamedWeights {
   std::string name;  // "/models/x", or "runs/first, step 100"
   BlockSource read;
+  std::string of_base;  // where the checksum of frozen weights is noted; empty: nowhere
 };
 
-// Opens the weights of a checkpoint of --load (of `step`, or the newest), else of the model's directory, else drawn from --seed.
+// Opens the weights of a checkpoint of --load (of `step`, or the newest), else of the model's directory, else drawn from --seed;
+// and those of its adapter, where the graph has one: of the checkpoint, or of --adapter.
 // The graph and the model must outlive the result. Throws InputError if the weights belong to another model.
 NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model, const UnitGraph& graph,
                           std::optional<std::int64_t> step);
@@ -29,7 +31,7 @@ NamedWeights open_weights(const RunOptions& options, const ResolvedModel& model,
 class ForwardRun {
  public:
   // `programs` lacks only the store, which is made here; reads `weights` to the end now.
-  ForwardRun(const RunOptions& options, ExecutorOptions programs, const BlockSource& weights);
+  ForwardRun(const RunOptions& options, ExecutorOptions programs, const NamedWeights& weights);
 
   Executor& executor() noexcept { return *executor_; }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/keep/base_hash.h"
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/state_io.h"
+#include "trainer/options/adapter_of.h"
 
 namespace spillway {
 namespace {
@@ -88,18 +90,32 @@ ExecutorOptions StepLoop::executor_options() const {
   return options;
 }
 
-void StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint) {
+std::uint64_t StepLoop::write_new_state(const UnitGraph& graph, BlocksToWrite blocks) {
+  const ResolvedModel& model = model_.model();
+  BlockSource source = weights_of_model(model, graph, options_.model.seed);
+  if (blocks == BlocksToWrite::all && adapter_of(options_))
+    source = with_adapter(graph, std::move(source),
+                          weights_of_adapter(options_.adapter.directory, model.config, graph, options_.model.seed));
+  return write_weights(*executor_, graph, plan_.choices.form, WeightParts::master, source, blocks);
+}
+
+std::optional<std::uint64_t> StepLoop::begin(const std::optional<LoadedCheckpoint>& checkpoint, const std::string& of_base) {
   const UnitGraph& graph = model_.of(plan_).graph;
-  if (durable_ && durable_->from_step) return;
-  if (checkpoint) {
-    load_checkpoint(*checkpoint, *executor_, plan_, graph);
-  } else {
-    initialise_state(*executor_, plan_, graph, model_.model(), options_.model.seed);
+  const bool has_frozen = std::ranges::any_of(graph.blocks, &ParameterBlock::frozen);
+  const bool goes_on = durable_ && durable_->from_step, is_new = !goes_on && !checkpoint;
+  std::optional<std::uint64_t> base;
+  if (is_new || has_frozen) {
+    const std::uint64_t hash = write_new_state(graph, is_new ? BlocksToWrite::all : BlocksToWrite::frozen);
+    if (has_frozen) base = hash;
   }
-  if (!durable_) return;
+  if (base && !of_base.empty()) require_same_base(of_base, *base, options_.model.model);
+  if (goes_on) return base;
+  if (checkpoint) load_checkpoint(*checkpoint, *executor_, plan_, graph);
+  if (!durable_) return base;
   executor_->hold_state(checkpoint ? checkpoint->step : 0);
   for (const auto& of : stores_) of->store()->keep();
   tell_others(TeamQuestion::keep_store);
+  return base;
 }
 
 std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {

@@ -14,6 +14,7 @@
 #include "trainer/data/data.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_copy.h"
+#include "trainer/keep/state_io.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/plan/prepared_model.h"
 #include "trainer/run/process_team.h"
@@ -38,8 +39,9 @@ class StepLoop {
   StepLoop& operator=(const StepLoop&) = delete;
 
   // Loads the state: from the checkpoint, or from the model's weights or the seed, or as the store holds it. With durable steps
-  // the state is durable on return.
-  void begin(const std::optional<LoadedCheckpoint>& checkpoint);
+  // the state is durable on return. Frozen weights always come from the model; returns their hash, or nothing if there are none.
+  // Throws InputError if it is not the one in `of_base`, the directory of a run or of a checkpoint, unless that is empty.
+  std::optional<std::uint64_t> begin(const std::optional<LoadedCheckpoint>& checkpoint, const std::string& of_base = {});
   // Copies a checkpoint of the state after `step` while steps go on. Only one copy at a time. Returns null if that is impossible:
   // steps are not durable and some state rests outside the memory of a CPU device; or steps are durable but may be taken back; or
   // there are several ranks.
@@ -66,6 +68,7 @@ class StepLoop {
   std::vector<std::uint64_t> orphans_of(int rank, const LogSink& log) const;
   void begin_others(const TeamOfRun& team, const LogSink& log);
   void tell_others(TeamQuestion question);
+  std::uint64_t write_new_state(const UnitGraph& graph, BlocksToWrite blocks);
   ExecutorOptions executor_options() const;
 
   ProcessTeam* const team_;

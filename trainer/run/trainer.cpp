@@ -16,6 +16,7 @@
 #include "trainer/data/data.h"
 #include "trainer/host/host.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/keep/base_hash.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/run_directory.h"
@@ -23,6 +24,7 @@
 #include "trainer/keep/starting_point.h"
 #include "trainer/keep/state_conversion.h"
 #include "trainer/machine/nvme_directories.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/launched.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/checkpoint_room.h"
@@ -204,6 +206,7 @@ class TrainingRun {
     std::vector<std::string> notes = model_.model().config.notes;
     if (const std::string note = note_of_drawn_weights(options_, model_.model()); !note.empty())
       notes.insert(notes.begin(), note);
+    if (const std::string note = note_of_other_base(options_); !note.empty()) notes.push_back(note);
     notes.insert(notes.end(), changes.begin(), changes.end());
     if (const std::int64_t ranks = options_.parallel.ranks, threads = threads_of(options_); ranks > threads)
       notes.push_back(fmt::format("{} ranks on {}: they take turns", ranks, counted(threads, "thread")));
@@ -231,7 +234,8 @@ class TrainingRun {
     if (start_.kind == StartKind::anew && !options_.model.kept_config.empty()) require_weights();
     loop_.emplace(options_, model_, plan_, *data_, say_, durable_steps(),
                   TeamOfRun{.team = team_, .plan = team_ ? plan_json(planned_, model_, options_) : std::string()});
-    loop_->begin(loaded);
+    const std::string of_base = loaded ? loaded->path : start_.kind == StartKind::in_place ? options_.checkpoint.load : "";
+    if (const auto base = loop_->begin(loaded, of_base); base && directory_) write_base_hash(directory_->path(), *base);
     if (store_id_ != 0)
       write_store_link(
           directory_->path(),
@@ -397,6 +401,7 @@ int train(const ResolvedOptions& resolved) {
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
   require_threads(threads_of_run(resolved.options));
+  refuse_dropout(resolved.options);
   check_collectives(resolved.options);
   if (!resolved.options.parallel.launch) return TrainingRun(resolved, nullptr).run();
   if (resolved.options.gpu) nccl_library();  // where there is none, that is said before ranks wait for each other

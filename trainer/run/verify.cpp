@@ -14,6 +14,7 @@
 #include "memory/search/planner.h"
 #include "trainer/data/data.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/options/adapter_of.h"
 #include "trainer/options/validate_options.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/plan/prepared_run.h"
@@ -154,7 +155,7 @@ class Verification {
   void run_plan(int which, const Plan& plan, BatchSampler& data, const std::string& state_file) {
     const UnitGraph& graph = model_.of(plan).graph;
     StepLoop loop(options_, model_, plan, data, say_);
-    loop.begin(loaded_);
+    loop.begin(loaded_, loaded_ ? loaded_->path : std::string());
     if (disturb_) disturb_(which, loop.executor(), graph);
     // As in train, the next step is under way while one is waited for.
     const int ahead = loop.steps_overlap() ? 2 : 1;
@@ -252,6 +253,7 @@ VerifyResult verify(const RunOptions& options, std::int64_t steps, const Say& sa
   require_model(options);
   require_data(options);
   refuse_known_machine(options);
+  refuse_dropout(options);
   return Verification(options, steps, say, disturb).run();
 }
 

@@ -67,7 +67,9 @@ std::string plan_summary(const PlannedRun& run, const PreparedModel& model) {
   const Choices& choices = plan.choices;
   const Prediction& prediction = run.outcome.prediction;
   const UnitGraph& graph = model.of(plan).graph;
-  std::string text = fmt::format("{} parameters, {}; {} order, update {}\n", graph.parameters,
+  const std::string trained =
+      graph.trained_parameters == graph.parameters ? "" : fmt::format(", {} of them trained", graph.trained_parameters);
+  std::string text = fmt::format("{} parameters{}, {}; {} order, update {}\n", graph.parameters, trained,
                                  counted(model.pool().threads(), "thread"), order_words(choices), update_words(choices));
   text += fmt::format("parameters: {}; optimizer: {}; activations: {}\n", where(choices.blocks, &BlockPlace::weight),
                       where(choices.blocks, &BlockPlace::optimizer), activations(choices));
@@ -120,8 +122,11 @@ Facts choice_facts(const PlannedRun& run, const PreparedModel& model, const RunO
   const std::string active = graph.active_parameters == graph.parameters
                                  ? ""
                                  : fmt::format(", {} of them for a token", with_commas(graph.active_parameters));
-  return {{"model", fmt::format("{}: {} parameters{}; {}, {} state; {} a step in {}", shell_word(options.model.model),
-                                with_commas(graph.parameters), active, name_of(graph.dtype),
+  const std::string trained = graph.trained_parameters == graph.parameters
+                                  ? ""
+                                  : fmt::format(", {} of them trained", with_commas(graph.trained_parameters));
+  return {{"model", fmt::format("{}: {} parameters{}{}; {}, {} state; {} a step in {}", shell_word(options.model.model),
+                                with_commas(graph.parameters), active, trained, name_of(graph.dtype),
                                 choices.form == StateForm::compact ? "compact" : "exact",
                                 counted(graph.rows * choices.micro_batches * choices.sharding.ranks, "token"),
                                 counted(choices.micro_batches, "micro-batch", "micro-batches"))},

@@ -312,7 +312,7 @@ TEST(Options, HostileFiles) {
       {R"({"config": "x.json"})", "unknown key"},
       {R"({"learning_rate": 1})", "unknown key \"learning_rate\"; here it is --lr"},
       {R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}})", "; here it is --global-batch-size"},
-      {R"({"lora_rank": 8})", "--lora-rank: this version has no adapters"},
+      {R"({"lora_dropout": 0.1})", "--lora-dropout: this version's adapters have no dropout"},
       {R"({"print-config": true})", "unknown key"},
   };
   const TemporaryDirectory directory;

@@ -9,7 +9,7 @@ namespace {
 TEST(PeerBytes, AreSixteenAParameter) {
   const std::int64_t parameters = 7'500'000'000;
   const auto gigabytes = [&](int stage) {
-    return peer_state_bytes(parameters, {.ranks = 64, .group = 64, .stage = stage}) / 1e9;
+    return peer_state_bytes(parameters, 0, {.ranks = 64, .group = 64, .stage = stage}) / 1e9;
   };
   EXPECT_DOUBLE_EQ(gigabytes(0), 120);
   EXPECT_NEAR(gigabytes(1), 31.4, 0.05);

@@ -1,4 +1,4 @@
-// verify finds a difference and names it. Equal runs and the command: tests/command/eval_test.py.
+// verify finds a difference and names it. Equal runs and the command: tests/command/export_test.py.
 #include "trainer/run/verify.h"
 
 #include <gmock/gmock.h>
