@@ -2,6 +2,7 @@
 
 #include "tools/command_opening.h"
 #include "tools/commands.h"
+#include "trainer/chat/template_date.h"
 #include "trainer/options/help_text.h"
 #include "trainer/run/trainer.h"
 
@@ -14,6 +15,7 @@ int train_command(int argc, const char* const* argv) {
       resolve_run_flags(command, argc, argv, {.launch = launch_in([](const char* name) { return std::getenv(name); })});
   if (!resolved) return 0;
   settle_device_of(*resolved);
+  if (resolved->options.data.template_date.empty()) resolved->options.data.template_date = TemplateDate::today().text();
   return train(*resolved);
 }
 

@@ -19,6 +19,7 @@ class PassingTransport : public Transport {
     return inner_.lend(peers, mine);
   }
   void take_back(std::span<const int> peers) override { inner_.take_back(peers); }
+  int waits_for() const override { return inner_.waits_for(); }
   void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
 
  protected:

@@ -48,7 +48,7 @@ class PlanMachines(PlanTest):
                              ({"optimizer_tier": "host"}, "--optimizer-tier: found host"),
                              ({"activation_tier": "host"}, "--activation-tier: found host"),
                              ({"update_on": "host"}, "--update-on: found host"),
-                             ({"collectives": "mpi"}, '--collectives: found "mpi"')):
+                             ({"collectives": "ucc"}, '--collectives: found "ucc"')):
             for command in ("plan", "train"):
                 self.check_refusal(run(command, *arguments(self.flags(**flags))), 2, found)
 

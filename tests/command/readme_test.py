@@ -54,8 +54,9 @@ class Readme(CommandTest):
             self.assertLessEqual(abs(figure - is_so), NEAR * is_so, (planned, said))
 
     def test_the_figures_of_the_recipes(self):
-        laptop, server, desktop, sockets = recipes()
-        self.assertIn("step ", self.plan_of(LAPTOP, sockets))
+        laptop, server, desktop, sockets, adapters, gpus = recipes()
+        for machine, recipe in ((LAPTOP, sockets), (LAPTOP, adapters), (["--profile", "h100-node-8"], gpus)):
+            self.assertIn("step ", self.plan_of(machine, recipe))
         figures = re.findall(r"(?s)By its plan, with .*?\n\n", README)
         step, disk = r": ([\d.]+) s a step", r"([\d.]+) GiB in `--nvme`"
         durable, wear = r"durable, ([\d.]+) GiB for a checkpoint", r"([\d.]+) TB in 1,000 steps"
@@ -94,7 +95,7 @@ class Readme(CommandTest):
         self.assertEqual(commands, set(re.findall(r"(?m)^  ([a-z]+)  ", run("--help").out)))
         helped = "".join(run(command, "--help").out for command in commands)
         of_scripts = {"slow", "preset", "match", "python", "no-install", "write", "build"}
-        of_launchers = {"no-python", "nproc-per-node", "bind-to"}
+        of_launchers = {"no-python", "nproc-per-node", "bind-to", "nnodes", "rdzv-backend", "rdzv-endpoint"}
         for flag in set(re.findall(r"--([a-z][a-z0-9-]+)", README)) - of_scripts - of_launchers:
             self.assertRegex(helped, rf"(?m)^  --{flag}\b")
 

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -192,6 +193,33 @@ class RowsWithLoss(CommandTest):
         outcome = run("tokenize", "--model", self.model, *words)
         self.assertEqual(outcome.code, 0, str(outcome))
         return outcome
+
+    def test_prompts_through_the_chat_template(self):
+        """Of generate and of samples; and a run keeps the date that templates write."""
+        # The template writes the token that begins each text, which is not put before it once more.
+        model = self.fresh("model")
+        shutil.copytree(self.model, model)
+        template = model / "chat_template.jinja"
+        template.write_text("{{ bos_token }}" + template.read_text())
+
+        def generated(*words):
+            outcome = run("generate", "--model", model, "--init", "random", "--format", "jsonl", "--max-new-tokens", 4,
+                          *words)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            return json.loads(outcome.out)
+        rendered = "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n"
+        chat, plain = generated("--chat", "--prompt", "q1"), generated("--prompt", rendered)
+        self.assertEqual((chat["tokens"], chat["prompt_tokens"]), (plain["tokens"], plain["prompt_tokens"]))
+        self.check_refusal(run("generate", "--model", self.model, "--init", "random", "--tokenizer", "bytes", "--chat",
+                               "--prompt", "x"), 2, "--tokenizer: found bytes")
+        run_ = self.train(self.flags(train_iters=2, sample_interval=2, sample_chat="q1", sample_tokens=4))
+        self.assertTrue(run_.log[-1]["sample"].startswith("q1\n"), run_.log[-1])
+        date = json.loads((run_.path / "run.json").read_text())["template-date"]
+        self.assertRegex(date, r"^\d{4}-\d\d-\d\d$")
+        again = self.train({"load": run_.path, "save": self.fresh(), "train_iters": 3, "template_date": None})
+        self.assertEqual(json.loads((again.path / "run.json").read_text())["template-date"], date)
+        self.check_refusal(run("train", *arguments(self.flags(template_date="tomorrow"))), 2, "--template-date: found")
+        self.check_refusal(run("train", *arguments(self.flags(sample_chat="a"))), 2, "--sample-chat: found without")
 
     def test_only_what_the_assistant_says_is_counted(self):
         run_ = self.train(self.flags())

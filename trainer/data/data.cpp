@@ -32,6 +32,7 @@ constexpr std::string_view kExtensions[] = {".txt", ".jsonl", ".bin"};
 DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request;
   request.tokenizer = tokenizer_of(options);
+  request.template_date = options.data.template_date;
   request.format = options.data.format;
   request.truncate = options.data.truncate;
   request.skip_bad_lines = options.data.skip_bad_lines;
@@ -46,11 +47,22 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   return request;
 }
 
+TemplateDate date_of(const std::string& date) {
+  if (date.empty()) return TemplateDate::today();
+  try {
+    return TemplateDate::from_text(date);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("--template-date: {}", error.what()));
+  }
+}
+
 // Opens the files of a request, in order.
 class DataFiles {
  public:
   explicit DataFiles(const DataRequest& request)
-      : request_(request), tools_(request.tokenizer), shape_{request.seq_length, request.vocabulary} {}
+      : request_(request),
+        tools_(request.tokenizer, date_of(request.template_date)),
+        shape_{request.seq_length, request.vocabulary} {}
 
   std::unique_ptr<SequenceSource> open(const std::string& path) {
     const std::string extension = fs::path(path).extension().string();

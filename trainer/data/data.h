@@ -21,6 +21,7 @@ struct DataRequest {
   std::vector<std::string> paths;  // files and directories
   std::string flag = "--data";     // for messages
   std::string tokenizer;           // for text: "bytes", or a tokenizer.json; empty: none
+  std::string template_date;       // YYYY-MM-DD, for chat templates; empty: today's
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;        // cut rows longer than T + 1 tokens instead of refusing them

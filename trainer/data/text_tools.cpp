@@ -41,12 +41,16 @@ class MadeOnce {
 }  // namespace
 
 struct TextTools::Impl {
+  TemplateDate date;
   std::string path;
   MadeOnce<LoadedTokenizer> tokenizer;
   MadeOnce<ChatTemplate> chat;
 };
 
-TextTools::TextTools(std::string tokenizer) : impl_(std::make_unique<Impl>()) { impl_->path = std::move(tokenizer); }
+TextTools::TextTools(std::string tokenizer, const TemplateDate& date) : impl_(std::make_unique<Impl>()) {
+  impl_->path = std::move(tokenizer);
+  impl_->date = date;
+}
 TextTools::~TextTools() = default;
 TextTools::TextTools(TextTools&&) noexcept = default;
 TextTools& TextTools::operator=(TextTools&&) noexcept = default;
@@ -73,7 +77,7 @@ const LoadedTokenizer& TextTools::tokenizer(const std::string& file) const {
 }
 
 const ChatTemplate& TextTools::chat() const {
-  return impl_->chat.get([&] { return loaded_resource([&] { return ChatTemplate::load(impl_->path); }); });
+  return impl_->chat.get([&] { return loaded_resource([&] { return ChatTemplate::load(impl_->path, impl_->date); }); });
 }
 
 }  // namespace spillway

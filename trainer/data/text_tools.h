@@ -27,7 +27,8 @@ struct LoadedTokenizer {
 // wrong: that is no fault of a row.
 class TextTools {
  public:
-  explicit TextTools(std::string tokenizer);  // empty: none; "bytes"; a tokenizer.json, or a directory that has one
+  // `tokenizer`: empty: none; "bytes"; a tokenizer.json, or a directory that has one. `date`: what chat templates learn.
+  explicit TextTools(std::string tokenizer, const TemplateDate& date = TemplateDate::today());
   ~TextTools();
   TextTools(TextTools&&) noexcept;
   TextTools& operator=(TextTools&&) noexcept;

@@ -15,9 +15,6 @@ constexpr LaterFlags kTable[] = {
     {"packing", "this version does not pack documents so that they do not see each other",
      "Text and token files are cut into windows of --seq-length + 1 tokens, rows of JSONL are padded without loss: leave it "
      "out."},
-    {"template-date", "this version gives chat templates today's date",
-     "Where a template writes the date, the same data are other tokens tomorrow; tokenize makes a .bin file that stays: leave it "
-     "out."},
     {"reduce-dtype", "this version's ranks are threads of one process, which add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
     {"deepspeed-config", "this version does not read DeepSpeed's JSON",

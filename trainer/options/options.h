@@ -56,6 +56,7 @@ struct DataOptions {
   bool skip_bad_lines = false;
   bool drop_last = false;                 // the last sequences of an epoch that do not fill a step
   TrainOn train_on = TrainOn::assistant;  // turns of a conversation that have loss
+  std::string template_date;              // YYYY-MM-DD, which chat templates learn; empty: today's
   TextEnds text_ends = TextEnds::both;    // both: rows of text get the tokenizer's leading tokens and its end token
 };
 

@@ -79,6 +79,10 @@ void add_data(std::vector<Flag>& table) {
       "text-ends", names_of<TextEnds>("|"), F::text,
       "auto, both: rows of text begin with the tokenizer's leading tokens and end with its end token, where it has them",
       SET { set_choice(o.data.text_ends, v); }, GET { return choice_json(o.data.text_ends); });
+  add(
+      "template-date", "YYYY-MM-DD", F::text,
+      "the date that chat templates write (default: today's; a loaded run keeps that of its beginning)",
+      SET { o.data.template_date = v.text(); }, GET { return text_json(o.data.template_date); });
 }
 
 void add_batch(std::vector<Flag>& table) {

@@ -13,10 +13,11 @@ std::vector<std::int32_t> chat_prompt(const RunOptions& options, const TextCodec
   if (tokenizer == "bytes")
     throw InputError("--tokenizer: found bytes, which has no chat template, allowed: a tokenizer.json with one beside it");
   const nlohmann::json messages = {{{"role", "user"}, {"content", message}}};
-  const ChatTemplate chat = ChatTemplate::load(tokenizer);
+  const std::string& date = options.data.template_date;
+  const ChatTemplate chat = ChatTemplate::load(tokenizer, date.empty() ? TemplateDate::today() : TemplateDate::from_text(date));
   // Invalid UTF-8 is refused with the tokens.
   const std::string json = messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return codec.as_it_is(chat.render_with_spans(read_template_json(json), TemplateValue(), GenerationPrompt::add).text);
+  return codec.as_it_is(chat.render_with_spans(read_template_json(json), TemplateValue(nullptr), GenerationPrompt::add).text);
 }
 
 }  // namespace spillway

@@ -55,10 +55,10 @@ TEST(DataResources, WhatIsWrongWithATemplateIsNoFaultOfARow) {
   DataRequest request = request_of({directory.file("r.jsonl", row + row)}, 4);
   request.tokenizer = directory.file("tokenizer.json", kSmallTokenizer);
   expect_resource_refused(request, "found no chat template");
-  directory.file("chat_template.jinja", "{% macro f() %}{% endmacro %}");
+  directory.file("chat_template.jinja", "{% include 'x' %}");
   expect_resource_refused(request, "chat_template.jinja");
-  directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ strftime_now('%Y') }}{% endif %}ab");
-  expect_resource_refused(request, "strftime_now");
+  directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{% include 'x' %}{% endif %}ab");
+  expect_resource_refused(request, "include");
   // A complaint of the template about a row is the row's fault.
   directory.file("chat_template.jinja", "{% if messages[0].content == 'a' %}{{ raise_exception('no a') }}{% endif %}abababab");
   request.train_on = TrainOn::all;

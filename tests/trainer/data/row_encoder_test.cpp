@@ -190,10 +190,16 @@ TEST(RowEncoder, APromptThatBeginsToThink) {
   EXPECT_EQ(place_of("think_prompt").marked(row), "<|User|>q1<|Assistant|>⟦A1</s>⟧<|User|>q2<|Assistant|>⟦A2</s>⟧");
 }
 
-TEST(RowEncoder, TagsOfTheTemplate) {
+// A run keeps the date of its beginning, so that its rows stay the same tokens.
+TEST(RowEncoder, TheDateOfTheRun) {
   TemporaryDirectory directory;
-  directory.file("chat_template.jinja", "{% generation %}{% endgeneration %}");
-  if (!ChatTemplate::load(directory.path()).has_generation_tags()) GTEST_SKIP() << "the renderer does not report blocks yet";
+  directory.file("chat_template.jinja", "{{ strftime_now('%d %B %Y') }}");
+  const TextTools tools(directory.path(), TemplateDate::from_text("2024-05-06"));
+  EXPECT_EQ(tools.chat().render(R"({"messages": [{"role": "user", "content": "a"}]})"), "06 May 2024");
+  EXPECT_THROW(TemplateDate::from_text("2024-13-06"), InputError);
+}
+
+TEST(RowEncoder, TagsOfTheTemplate) {
   Place place(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
       "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}");

@@ -191,8 +191,7 @@ TEST(ForeignFlags, AreAnsweredWithOurs) {
 }
 
 TEST(ForeignFlags, SomeHaveNoneOfOurs) {
-  for (const char* theirs :
-       {"--torch_compile", "--use_peft", "--full_determinism", "--dataloader_num_workers", "--overlap_comm"}) {
+  for (const char* theirs : {"--torch_compile", "--full_determinism", "--dataloader_num_workers", "--overlap_comm"}) {
     const std::string said = refusal({theirs});
     EXPECT_THAT(said, StartsWith(std::string("found unknown flag ") + theirs + "\n")) << said;
     EXPECT_THAT(said, testing::EndsWith(".")) << said;

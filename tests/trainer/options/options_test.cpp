@@ -87,6 +87,11 @@ const TypedFlag kEveryFlag[] = {
     {{"--expected-clip-rate", "0.25"}, MAKES(o.optimizer.expected_clip_rate == 0.25)},
     {{"--dtype", "bf16"}, MAKES(o.precision.dtype == DType::bfloat16)},
     {{"--state", "compact"}, MAKES(o.precision.state == StateForm::compact)},
+    {{"--lora-rank", "8"}, MAKES(o.adapter.rank == 8)},
+    {{"--lora-alpha", "16"}, MAKES(o.adapter.alpha == 16)},
+    {{"--lora-targets", "q_proj"}, MAKES(o.adapter.targets == std::vector<std::string>{"q_proj"})},
+    {{"--adapter", "a"}, MAKES(o.adapter.directory == "a")},
+    {{"--template-date", "2024-05-06"}, MAKES(o.data.template_date == "2024-05-06")},
     {{"--seed", "18446744073709551615"}, MAKES(o.model.seed == std::numeric_limits<std::uint64_t>::max())},
     {{"--save", "run"}, MAKES(o.checkpoint.save == "run")},
     {{"--save-interval", "10"}, MAKES(o.checkpoint.save_interval == 10)},
@@ -141,9 +146,9 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(again.model.seed, o.model.seed);
   EXPECT_EQ(again.memory.nvme[1].size, o.memory.nvme[1].size);
   EXPECT_EQ(again.schedule.lr_wsd_decay_iters, 7);
-  EXPECT_EQ(to_json(o).size(), flag_table().size() - 4)
-      << "every flag was given but --load, --host-memory, which is refused, and the alternatives --epochs and "
-         "--lr-warmup-fraction, so each must be in run.json";
+  EXPECT_EQ(to_json(o).size(), flag_table().size() - 5)
+      << "every flag was given but --load, --host-memory, which is refused, and the alternatives --epochs, "
+         "--lr-warmup-fraction and --sample-chat, so each must be in run.json";
 }
 
 TEST(Options, ADirectoryThatIsThereIsThatDirectory) {
@@ -253,7 +258,7 @@ TEST(Options, WhatThisVersionLacksIsSaid) {
     const std::string refusal = std::string(flag) + ": found host, allowed in this version: auto, device, ";
     EXPECT_REFUSED(options_of({"--device", "cpu", flag, "host", "--nvme", "/a"}), InputError, refusal.c_str());
   }
-  for (const char* backend : {"mpi", "gloo"}) {
+  for (const char* backend : {"ucc", "gloo"}) {
     const std::string refusal = std::string("--collectives: found \"") + backend + "\", allowed: auto";
     EXPECT_REFUSED(options_of({"--collectives", backend, "--ranks", "2"}), InputError, refusal.c_str());
   }
