@@ -37,7 +37,7 @@ std::size_t Communicator::place_in(const Ranks& ranks) const {
   return static_cast<std::size_t>(std::ranges::find(ranks, rank()) - ranks.begin());
 }
 
-// What is sent must be there first.
+// Copies and sums that are under way may write bytes that are sent: they are complete first.
 void Communicator::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
   memory_.finish();
   transport_.exchange(sends, receives);

@@ -1,5 +1,5 @@
-// What the module spillway_mpi.so offers: the few calls of MPI that a transport needs, in plain types, so that the program starts
-// where no MPI is installed and knows nothing of an implementation's handles. Not here: who opens it (mpi_library.h).
+// The table of the module spillway_mpi.so: the few calls of MPI that a transport needs, in plain types. So the program starts
+// where no MPI is installed, and knows nothing of an implementation's handles. Not here: who opens it (mpi_library.h).
 //
 // Calls come from one thread at a time. Each returns null, or what went wrong; the words are valid until the next call.
 #pragma once

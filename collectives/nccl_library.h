@@ -13,7 +13,7 @@ struct NcclUniqueId {
   std::array<char, 128> internal{};
 };
 
-// Of ncclConfig_t what 2.14 has; later libraries know by the version that the rest is not there.
+// The part of ncclConfig_t that 2.14 has. Later libraries see by its version that their own fields are missing.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef, version = 21400;

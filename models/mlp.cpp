@@ -32,8 +32,8 @@ struct Values {
   Place statistics;
   Place sum, dsum;                   // [n,H] float, for MLPs in tiles
   Place out, out_statistics, d_out;  // [n,H], if there is a norm after the down product; d_out for MLPs in tiles
-  // What lies between the factors of adapters [n,r], and its gradient, for those that there are. In tiles, sums of their parts
-  // in float: of up's gradients, and of down's.
+  // Values between the factors of adapters [n,r], and their gradients, where there are adapters. MLPs in tiles have sums of the
+  // tiles' parts in float: of up's gradients, and of down's values.
   std::vector<Place> up_between, up_dsum;  // [up_weights]
   Place down_between, down_sum, down_dbetween;
   int norm_block = -1;  // for MLPs in tiles; else the norms lie in the only tile's block

@@ -96,8 +96,8 @@ TEST(Nccl, HasTheBitsAndTheBytesOfThreads) {
   }
 }
 
-// What rank 1 of two hears when it expects 64 bytes that do not come: after a call of both, rank 0 does `other`, and `beside`
-// runs beside rank 1.
+// Two ranks make a call. Then rank 1 expects 64 bytes that do not come, because rank 0 does `other`; `beside` runs beside rank 1.
+// Returns the error that rank 1 hears.
 using Does = std::function<void(NcclTransport&)>;
 std::string heard(const Does& other, const Does& beside = [](NcclTransport&) {}) {
   const NcclUniqueId id = new_id();

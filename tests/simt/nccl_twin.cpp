@@ -60,7 +60,7 @@ struct Comm {
 using Handle = std::shared_ptr<Comm>;
 const Handle& comm_of(void* handle) { return *static_cast<Handle*>(handle); }
 
-// What one thread has begun between ncclGroupStart and ncclGroupEnd.
+// The sends and receives of one thread between ncclGroupStart and ncclGroupEnd.
 struct Group {
   Handle comm;
   Later* stream = nullptr;

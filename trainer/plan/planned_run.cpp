@@ -84,7 +84,8 @@ MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
     if (is_shared) machine.*rate.rate /= ranks;
   }
   if (has_own_device) {
-    // What a profile of one GPU does not say: bytes of others come through the host, as where they cannot reach each other.
+    // A profile of one GPU does not say it. Bytes of others are assumed to come through the host, as between GPUs that cannot
+    // reach each other.
     if (machine.network_bytes == 0) machine.network_bytes = std::min(machine.upload_bytes, machine.download_bytes) / 2;
     return machine;
   }

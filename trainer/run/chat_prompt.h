@@ -1,4 +1,4 @@
-// What a user says as a prompt: rendered by the chat template that comes with the tokenizer, up to where the assistant begins.
+// Makes a prompt of one message of a user, by the chat template that comes with the tokenizer, up to where the assistant begins.
 // Not here: the template (trainer/chat/chat_template.h), prompts that are taken as they are (trainer/text/text_codec.h).
 #pragma once
 

@@ -1,4 +1,5 @@
-// What a process of several sends gradients and weights by: NCCL where each has a GPU, else MPI or the team's connections.
+// The transport by which a process of several sends gradients and weights: NCCL where each has a GPU, else MPI or the team's
+// connections.
 // Not here: the connections (process_team.h), who decides which (trainer/options/launched.h).
 #pragma once
 

@@ -200,7 +200,7 @@ TEST(ChatTemplate, HostileMacrosEnd) {
   for (const auto& [text, part] : hostile) EXPECT_REFUSED(rendered(text), InputError, part);
 }
 
-// What {% generation %} made, each block's text in [ ].
+// The text with that of each {% generation %} block in [ ].
 std::string marked(const std::string& text) {
   const TemplateValue variables = read_template_json(R"({"messages": [{"content": " a "}, {"content": "bé"}], "blank": ""})");
   const TemplateText made =

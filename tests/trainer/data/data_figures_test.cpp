@@ -1,4 +1,4 @@
-// What rows become as sequences, and the figures of the data before the first step.
+// Rows become sequences; and the figures of the data before the first step.
 #include "trainer/data/data_figures.h"
 
 #include <gmock/gmock.h>
