@@ -9,8 +9,6 @@ import harness
 from equivalence_test import BF16
 from harness import (
     DATA,
-    CommandTest,
-    Golden,
     Run,
     arguments,
     begin,
@@ -20,22 +18,15 @@ from harness import (
     send_signal,
     wait_for_steps,
 )
-from ranks.launched_test import free_port, variables
+from ranks.small_ranks import SmallRanks, free_port, variables
 
 harness.PROGRAM = os.environ.get("SPILLWAY_SIMT", harness.PROGRAM)
 GPUS = {"device": "cuda", "profile": DATA / "gpu_machine.json", "device_memory": "64MiB", "host_memory": "512MiB"}
 FEW = 3
 
 
-class RanksOfGpus(CommandTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen2", cls.directory)
-
-    def flags(self, **changes):
-        return self.golden.flags(**{**GPUS, "dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "ranks": 2,
-                                    "train_iters": FEW, **changes})
+class RanksOfGpus(SmallRanks):
+    COMMON = {**GPUS, "ranks": 2, "train_iters": FEW}
 
     def on(self, devices, flags, seed=0):
         return self.train(flags, environment={"SPILLWAY_SIMT_DEVICES": str(devices), "SPILLWAY_SIMT_SEED": str(seed)})
@@ -100,17 +91,10 @@ class RanksOfGpus(CommandTest):
             self.assertIn("--device: found", self.refused(2, self.flags(device=wrong)))
 
 
-class LaunchedGpus(CommandTest):
+class LaunchedGpus(SmallRanks):
     """Processes with a GPU each, over NCCL's twin."""
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen2", cls.directory)
-
-    def flags(self, **changes):
-        return self.golden.flags(**{**GPUS, "dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4,
-                                    "train_iters": FEW, **changes})
+    COMMON = {**GPUS, "train_iters": FEW}
 
     def begin(self, ranks, flags, seed=0):
         port = free_port()

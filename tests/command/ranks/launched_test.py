@@ -15,8 +15,6 @@ from harness import (
     PATIENCE,
     PROGRAM,
     SANITIZED,
-    CommandTest,
-    Golden,
     Run,
     arguments,
     begin,
@@ -27,26 +25,7 @@ from harness import (
     send_signal,
     wait_for_steps,
 )
-
-LAUNCHERS = {
-    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                 "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
-}
-
-
-def free_port():
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
-
-
-def variables(rank, ranks, port, launcher="torchrun"):
-    names = LAUNCHERS[launcher]
-    values = dict(zip(names, (str(rank), str(ranks), str(rank), str(ranks))))
-    return {**values, "MASTER_PORT": str(port - 1)}
+from ranks.small_ranks import LAUNCHERS, SmallRanks, free_port, variables
 
 
 def launch(flags_of, ranks, launcher="torchrun"):
@@ -63,16 +42,8 @@ def finish_all(processes, timeout=120):
     return [finish(process, timeout) for process in processes]
 
 
-class LaunchedTest(CommandTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen2", cls.directory)
-        cls.nvme = cls.fresh_directory("nvme")
-
-    def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 5,
-                                    **changes})
+class LaunchedTest(SmallRanks):
+    COMMON = {"train_iters": 5}
 
     def launched(self, ranks, launcher="torchrun", **changes):
         flags = {"save": self.fresh(), **self.flags(**changes)}
@@ -272,18 +243,8 @@ def why_not():
     return None if MODULE.exists() else "built without MPI's headers"
 
 
-class MpiTest(CommandTest):
+class MpiTest(LaunchedTest):
     """MPI carries the bytes, and mpirun starts the ranks."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen2", cls.directory)
-        cls.nvme = cls.fresh_directory("nvme")
-
-    def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 5,
-                                    **changes})
 
     def begun(self, ranks, flags):
         prefix = (MPIRUN, "-n", str(ranks), "--oversubscribe", "--bind-to", "none")
@@ -387,7 +348,7 @@ def make_hosts():
     return None
 
 
-class Hosts(CommandTest):
+class Hosts(LaunchedTest):
     """Two hosts are two network namespaces: rank 0 is found by its address, and the bits are those of threads."""
 
     @classmethod
@@ -398,11 +359,6 @@ class Hosts(CommandTest):
         why_not = make_hosts()
         if why_not:
             raise unittest.SkipTest(why_not)
-        cls.golden = Golden("qwen2", cls.directory)
-
-    def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 5,
-                                    **changes})
 
     def by_hosts(self, flags):
         started = {}

@@ -13,8 +13,6 @@ from harness import (
     MIB,
     PROCESS_OVERHEAD,
     SANITIZED,
-    CommandTest,
-    Golden,
     Run,
     arguments,
     begin,
@@ -24,6 +22,7 @@ from harness import (
     send_signal,
     wait_for_steps,
 )
+from ranks.small_ranks import SmallRanks
 
 FEW = 6
 FURTHER_RANK = 20 * MIB  # of memory beside the plan
@@ -51,16 +50,8 @@ class GoldenCurvesOfRanks(GoldenCurves):
         self.each(curve, FP32)
 
 
-class RanksTest(CommandTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.golden = Golden("qwen2", cls.directory)
-        cls.nvme = cls.fresh_directory("nvme")
-
-    def flags(self, **changes):
-        return self.golden.flags(**{"dtype": "bf16", "micro_batch_size": 1, "global_batch_size": 4, "ranks": 2,
-                                    "train_iters": FEW, **changes})
+class RanksTest(SmallRanks):
+    COMMON = {"ranks": 2, "train_iters": FEW}
 
     @staticmethod
     def tensors(run_, step=None):
