@@ -26,44 +26,29 @@ NcclTransport::~NcclTransport() {
 
 // Waits with a growing pause: short at first, as most messages are short.
 template <typename IsOver>
-void NcclTransport::wait(const IsOver& is_over) {
+void NcclTransport::wait(const char* call, const IsOver& is_over) {
   constexpr std::chrono::microseconds shortest(10), longest(200);
   for (auto pause = shortest;; pause = std::min(2 * pause, longest)) {
     const bool was_over = is_over();  // before the look for errors: work that has failed is over, too
-    try {
-      team_.check();
-      int error = NcclLibrary::kSuccess;
-      check(library_.comm_get_async_error(communicator_, &error), "ncclCommGetAsyncError");
-      check(error, "ncclCommGetAsyncError");
-    } catch (...) {
-      has_failed_ = true;
-      throw;
-    }
-    if (was_over) return;
+    team_.check();
+    int state = NcclLibrary::kSuccess;
+    check(library_.comm_get_async_error(communicator_, &state), "ncclCommGetAsyncError");
+    check(state, call);
+    if (was_over && state != NcclLibrary::kInProgress) return;
     std::this_thread::sleep_for(pause);
   }
 }
 
-void NcclTransport::check(int result, const char* call) {
+void NcclTransport::check(int result, const char* call) const {
   if (result == NcclLibrary::kSuccess || result == NcclLibrary::kInProgress) return;
-  has_failed_ = true;
   team_.check();  // another's reason is the better one
   throw AbortedError(fmt::format("{} of rank {}: {}", call, rank_, library_.get_error_string(result)));
-}
-
-void NcclTransport::wait_until_through(const char* call) {
-  wait([&] {
-    int state = NcclLibrary::kSuccess;
-    check(library_.comm_get_async_error(communicator_, &state), call);
-    check(state, call);
-    return state != NcclLibrary::kInProgress;
-  });
 }
 
 void NcclTransport::join() {
   NcclConfig config;
   check(library_.comm_init_rank_config(&communicator_, ranks_, id_, rank_, &config), "ncclCommInitRankConfig");
-  wait_until_through("ncclCommInitRankConfig");
+  wait("ncclCommInitRankConfig", [] { return true; });
 }
 
 void NcclTransport::enqueue(std::span<const Send> sends, std::span<const Receive> receives) {
@@ -81,19 +66,18 @@ void NcclTransport::enqueue(std::span<const Send> sends, std::span<const Receive
           "ncclRecv");
   }
   check(library_.group_end(), "ncclGroupEnd");
-  wait_until_through("ncclGroupEnd");
 }
 
 void NcclTransport::exchange(std::span<const Send> sends, std::span<const Receive> receives) {
   team_.check();
-  if (has_failed_) throw AbortedError("NCCL has failed before");
   runtime_.enter();
   if (communicator_ == nullptr) join();
   const auto has_bytes = [](const auto& message) { return message.bytes > 0; };
   if (std::ranges::none_of(sends, has_bytes) && std::ranges::none_of(receives, has_bytes)) return;
   enqueue(sends, receives);
+  wait("ncclGroupEnd", [] { return true; });  // only then is all of it on the stream
   stream_->record(*event_);
-  wait([&] { return event_->complete(); });
+  wait("ncclGroupEnd", [this] { return event_->complete(); });
 }
 
 }  // namespace spillway

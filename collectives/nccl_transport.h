@@ -29,10 +29,10 @@ class NcclTransport final : public Transport {
  private:
   void join();
   void enqueue(std::span<const Send> sends, std::span<const Receive> receives);
-  void wait_until_through(const char* call);
-  void check(int result, const char* call);
+  void check(int result, const char* call) const;
+  // Returns once is_over() is true and no call of NCCL is in progress; throws what has failed meanwhile, by the name of `call`.
   template <typename IsOver>
-  void wait(const IsOver& is_over);
+  void wait(const char* call, const IsOver& is_over);
 
   const NcclLibrary& library_;
   const NcclUniqueId id_;
@@ -42,7 +42,6 @@ class NcclTransport final : public Transport {
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Event> event_;
   void* communicator_ = nullptr;  // from the first call on
-  bool has_failed_ = false;
 };
 
 }  // namespace spillway
