@@ -26,4 +26,12 @@ double square_node(const ParameterBlock& block, const SquareNode& node, const Sq
 // True when Adam can take a gradient with this sum of squares: its v holds the squares in fp32.
 inline bool is_finite_sum(double sum) { return sum <= std::numeric_limits<float>::max(); }
 
+// The last trained block of the graph whose sum of squares, sum_of(block), is not finite; -1: there is none.
+template <typename SumOf>
+int last_block_not_finite(const UnitGraph& graph, const SumOf& sum_of) {
+  int block = static_cast<int>(graph.blocks.size()) - 1;
+  while (block >= 0 && (graph.blocks[static_cast<std::size_t>(block)].frozen || is_finite_sum(sum_of(block)))) --block;
+  return block;
+}
+
 }  // namespace spillway

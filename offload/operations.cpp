@@ -67,13 +67,10 @@ std::string Operations::finish(const Run& run, const BoundOp& bound) {
     case OpKind::loss: return sum_losses(run, mirror_->losses(run.index), plan_.choices.sharding.ranks);
     case OpKind::gradient_finish:
       return is_finite_sum(mirror_->square(run.index, bound.op->block)) ? "" : gradient_not_finite(bound.op->block);
-    case OpKind::norm: {
-      std::string reason = judge_norm(*run.step, mirror_->norm_and_factor(run.index));
-      if (plan_.choices.sharding.ranks == 1) return reason;
-      int block = static_cast<int>(std::ssize(graph_.blocks)) - 1;
-      while (block >= 0 && is_finite_sum(mirror_->square(run.index, block))) --block;
-      return block < 0 ? reason : gradient_not_finite(block);
-    }
+    case OpKind::norm:
+      return judge_norm(*run.step, mirror_->norm_and_factor(run.index), [&] {
+        return last_block_not_finite(graph_, [&](int block) { return mirror_->square(run.index, block); });
+      });
     default: return {};
   }
 }
@@ -215,15 +212,17 @@ std::string Operations::take_norm(StepControl& step, const double* squares) {
   // The clip factor of PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
   factor()[1] = step.settings.clip > 0 ? std::min(1.0f, scale) : 1.0f;
-  std::string reason = judge_norm(step, factor());
-  if (plan_.choices.sharding.ranks == 1) return reason;
-  const int block = optimizer_.block_not_finite(squares);
-  return block < 0 ? reason : gradient_not_finite(block);
+  return judge_norm(step, factor(), [&] { return optimizer_.block_not_finite(squares); });
 }
 
-std::string Operations::judge_norm(StepControl& step, const double* norm_and_factor) {
+// An only rank has judged each gradient by itself.
+template <typename BlockNotFinite>
+std::string Operations::judge_norm(StepControl& step, const double* norm_and_factor,
+                                   const BlockNotFinite& block_not_finite) const {
   const double norm = step.grad_norm = norm_and_factor[0];
   step.clip_factor = norm_and_factor[1];
+  const int block = plan_.choices.sharding.ranks == 1 ? -1 : block_not_finite();
+  if (block >= 0) return gradient_not_finite(block);
   if (std::isfinite(norm)) return {};
   return fmt::format("the gradient norm is {}", std::isnan(norm) ? "NaN" : "infinite");
 }

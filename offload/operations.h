@@ -68,7 +68,9 @@ class Operations {
   // Sums the words of `ranks` ranks' micro-batches, in that order.
   std::string sum_losses(const Run& run, const MicroBatchWords* words, int ranks) const;
   std::string take_norm(StepControl& step, const double* squares);
-  static std::string judge_norm(StepControl& step, const double* norm_and_factor);
+  // `block_not_finite`: the last block whose gradient is not finite; -1: there is none.
+  template <typename BlockNotFinite>
+  std::string judge_norm(StepControl& step, const double* norm_and_factor, const BlockNotFinite& block_not_finite) const;
   // `factor`: the clip factor of the gradients that are applied.
   AdamWSettings settings_of(const StepControl& step, double factor) const;
   bool update(const Run& run, int turn, const BoundOp& bound);  // false: a gradient of the block is not finite

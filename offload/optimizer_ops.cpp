@@ -94,9 +94,7 @@ double OptimizerOps::norm(const double* words) {
 }
 
 int OptimizerOps::block_not_finite(const double* words) {
-  int block = static_cast<int>(graph_.blocks.size()) - 1;
-  while (block >= 0 && (graph_.blocks[block].frozen || is_finite_sum(sum_of_block(words, block)))) --block;
-  return block;
+  return last_block_not_finite(graph_, [&](int block) { return sum_of_block(words, block); });
 }
 
 namespace {
