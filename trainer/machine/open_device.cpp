@@ -48,14 +48,22 @@ std::vector<int> own_gpus(const GpuHere& here, const RunOptions& options) {
 }
 
 // Only a runtime knows the free memory of a GPU, and the runtime makes a context: memory that the context takes is no longer
-// free. So a process looks at its own GPUs alone.
-GpuHere gpu_of(const Gpus& gpus, const RunOptions& options) {
+// free. So a process looks at its own GPUs alone, at each once, and tells `say` of it.
+GpuHere gpu_of(const Gpus& gpus, const RunOptions& options, const LogSink& say) {
   GpuHere here{.of_ranks = gpus_of_ranks(gpus, options)};
   for (const int index : here.of_ranks) facts_of(gpus, index);
+  std::vector<int> seen;
   for (const int index : own_gpus(here, options)) {
-    if (here.name.empty()) here.name = facts_of(gpus, index).name;
+    if (std::ranges::find(seen, index) != seen.end()) continue;
+    seen.push_back(index);
+    const GpuFacts& facts = facts_of(gpus, index);
+    if (here.name.empty()) here.name = facts.name;
     const auto sharers = static_cast<Bytes>(std::ranges::count(here.of_ranks, index));
     const MemoryInfo memory = free_of_gpu(index);
+    if (say)
+      say(fmt::format("device cuda:{}: {}, compute capability {}.{}, driver for {}, {} of {} free", index, facts.name,
+                      facts.capability / 10, facts.capability % 10, facts.driver, rounded_size(memory.free),
+                      rounded_size(memory.total)));
     const bool is_least = here.total == 0 || memory.free / sharers < here.free;
     if (is_least) here.free = memory.free / sharers, here.total = memory.total / sharers;
   }
@@ -86,20 +94,10 @@ void settle_device(ResolvedOptions& resolved, const LogSink& say) {
     if (memory.profile.empty()) refuse_what_needs_a_device(memory);
     return;
   }
-  options.gpu = gpu_of(gpus, options);
-  memory.device = DeviceChoice::cuda;
   const std::optional<Launch>& launch = options.parallel.launch;
-  if (!say || (launch && launch->rank > 0)) return;
-  std::vector<int> told;
-  for (const int index : own_gpus(*options.gpu, options)) {
-    if (std::ranges::find(told, index) != told.end()) continue;
-    told.push_back(index);
-    const GpuFacts& facts = facts_of(gpus, index);
-    const MemoryInfo free = free_of_gpu(index);
-    say(fmt::format("device cuda:{}: {}, compute capability {}.{}, driver for {}, {} of {} free", index, facts.name,
-                    facts.capability / 10, facts.capability % 10, facts.driver, rounded_size(free.free),
-                    rounded_size(free.total)));
-  }
+  const bool tells = !launch || launch->rank == 0;
+  options.gpu = gpu_of(gpus, options, tells ? say : LogSink());
+  memory.device = DeviceChoice::cuda;
 }
 
 std::unique_ptr<Device> open_device(const RunOptions& options, const ThreadPool& pool, int rank) {

@@ -75,17 +75,21 @@ void add_copies(MachineProfile& machine) {
   machine.compute_beside_copy = 1 - 1.0 / std::max(2, machine.threads);
 }
 
-// The share of one rank: ranks of a host share the host's rates.
-MachineProfile machine_of_rank(MachineProfile machine, int ranks) {
-  if (ranks == 1) return machine;
+// The share of one rank: ranks of a host share the host's rates. If the profile has no rate of the network, one is assumed.
+MachineProfile machine_of_rank(MachineProfile machine, const ParallelOptions& parallel) {
+  const int ranks = static_cast<int>(parallel.ranks_here());
+  if (ranks == 1) {
+    constexpr double kEthernet = 1.25e9;  // ten gigabits a second between hosts of one rank each
+    if (parallel.ranks > 1 && machine.network_bytes == 0) machine.network_bytes = kEthernet;
+    return machine;
+  }
   const bool has_own_device = has_devices(machine);
   for (const MachineRate& rate : kMachineRates) {
     const bool is_shared = rate.of == RateOf::host || rate.of == RateOf::drive || (rate.of == RateOf::device && !has_own_device);
     if (is_shared) machine.*rate.rate /= ranks;
   }
   if (has_own_device) {
-    // A profile of one GPU does not say it. Bytes of others are assumed to come through the host, as between GPUs that cannot
-    // reach each other.
+    // Bytes of other GPUs come through the host, as between GPUs that cannot reach each other.
     if (machine.network_bytes == 0) machine.network_bytes = std::min(machine.upload_bytes, machine.download_bytes) / 2;
     return machine;
   }
@@ -109,11 +113,7 @@ PlannedRun plan_run_on(const MeasuredProfile& measured, const RunOptions& option
   PlannedRun run;
   run.measured = measured;
   refuse_other_devices(run.measured, options, where);
-  run.machine = machine_of_rank(as_seen(run.measured), static_cast<int>(options.parallel.ranks_here()));
-  // Nobody has measured the network between hosts of one rank each: ten gigabits a second, which a profile may say otherwise.
-  constexpr double kEthernet = 1.25e9;
-  if (options.parallel.ranks > 1 && options.parallel.ranks_here() == 1 && run.machine.network_bytes == 0)
-    run.machine.network_bytes = kEthernet;
+  run.machine = machine_of_rank(as_seen(run.measured), options.parallel);
   if (is_apart(options)) add_copies(run.machine);
   run.request = plan_request(options, budgets_of_run(options, run.machine, where));
   if ((has_devices(run.measured) || has_own_memory(options)) && run.request.budgets[Tier::host] <= 0) {
