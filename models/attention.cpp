@@ -68,8 +68,15 @@ class Attention {
                                .o = {v.o, o_width()},
                                .lse = v.lse});
     } else {
-      pass.add(kernels::Attend{
-          .type = compute_.dtype, .shape = shape(), .q = in.q, .k = in.k, .v = in.v, .o = {v.o, o_width()}, .lse = v.lse});
+      pass.add(kernels::Attend{.type = compute_.dtype,
+                               .shape = shape(),
+                               .mean_document = compute_.mean_document,
+                               .q = in.q,
+                               .k = in.k,
+                               .v = in.v,
+                               .o = {v.o, o_width()},
+                               .lse = v.lse,
+                               .first_key = compute_.first_key()});
     }
     if (spec_.post_norm) {
       pass.add(output().forward(v.o, v.out));
@@ -100,6 +107,7 @@ class Attention {
     const Place dqkv = pass.room(n() * qkv_width() * e());
     pass.add(kernels::AttendBackward{.type = compute_.dtype,
                                      .shape = shape(),
+                                     .mean_document = compute_.mean_document,
                                      .q = in.q,
                                      .k = in.k,
                                      .v = in.v,
@@ -108,7 +116,8 @@ class Attention {
                                      .dq = {dqkv, qkv_width()},
                                      .dk = {dqkv.at(o_width() * e()), qkv_width()},
                                      .dv = {dqkv.at(qk_width() * e()), qkv_width()},
-                                     .lse = v.lse});
+                                     .lse = v.lse,
+                                     .first_key = compute_.first_key()});
     if (spec_.rope) {
       pass.add(kernels::RotateBackward{.type = compute_.dtype,
                                        .shape = rope_shape(),
@@ -119,7 +128,8 @@ class Attention {
                                        .qkv = spec_.q_norm ? v.qkv : Place{},
                                        .dqkv = dqkv,
                                        .dq_weight = gradient_place(compute_, 0, at_.q_norm),
-                                       .dk_weight = gradient_place(compute_, 0, at_.k_norm)});
+                                       .dk_weight = gradient_place(compute_, 0, at_.k_norm),
+                                       .first_key = compute_.first_key()});
     }
 
     const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
@@ -150,7 +160,8 @@ class Attention {
                              .q_weight = weight(at_.q_norm),
                              .k_weight = weight(at_.k_norm),
                              .qkv = qkv,
-                             .qk = qk});
+                             .qk = qk,
+                             .first_key = compute_.first_key()});
     return {{qk, qk_width()}, {qk.at(o_width() * e()), qk_width()}, values};
   }
 

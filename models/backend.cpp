@@ -28,6 +28,7 @@ std::byte* base_of(const PassMemory& memory, const Place& place) {
     case Space::constant: return bytes_of(memory.constants);
     case Space::tokens: return bytes_of(memory.tokens);
     case Space::targets: return bytes_of(memory.targets);
+    case Space::documents: return bytes_of(memory.documents);
     case Space::word: return address_of(memory.words, static_cast<ControlWord>(place.index));
     case Space::logits: return bytes_of(memory.logits);
     case Space::none: break;

@@ -17,8 +17,9 @@ struct PassMemory {
   std::span<float* const> gradients;          // one per Unit::gradient_blocks: [P]; null: a lookup's, which is kept apart
   std::byte* workspace = nullptr;             // as many bytes as Unit says; contents undefined
   const std::byte* constants = nullptr;
-  const std::int32_t* tokens = nullptr;   // [n]
-  const std::int32_t* targets = nullptr;  // [n]
+  const std::int32_t* tokens = nullptr;     // [n]
+  const std::int32_t* targets = nullptr;    // [n]
+  const std::int32_t* documents = nullptr;  // [n]; null: the model is not of packs
   MicroBatchWords* words = nullptr;
   float* logits = nullptr;        // [V]; null where they are not asked for
   bool first_micro_batch = true;  // of the step: gradients are written; otherwise they are added to

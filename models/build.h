@@ -25,6 +25,9 @@ struct BuildOptions {
   ScratchBound scratch = {};  // bound for the machine that runs the model or is planned for; empty: 0
   // Above 0: attention keeps the keys and values of this many positions between calls (generation), and there is no backward.
   std::int64_t context = 0;
+  // Above 0: a sequence is a pack of documents that do not see each other, and a token is in one of so many tokens on average:
+  // the sum of the squares of their lengths over the sum of these. No bit depends on the number, only the work that is planned.
+  double mean_document = 0;
   BuildPurpose purpose = BuildPurpose::running;
   std::optional<AdapterSpec> adapter = {};  // where there is one, the model's own blocks are frozen
 };

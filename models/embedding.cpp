@@ -39,7 +39,8 @@ void add_positions(ModelBuilder& builder, const FileTensor& positions, const Pla
                                   .hidden = H,
                                   .sequence = compute.sequence,
                                   .table = weight_place(compute, 1, 0).moving_with(ControlWord::position, H * compute.element()),
-                                  .x = x};
+                                  .x = x,
+                                  .first_key = compute.first_key()};
   draft.forward.add(add);
   draft.backward.add(kernels::AddPositionsBackward{.type = compute.dtype,
                                                    .rows = n,
@@ -47,7 +48,8 @@ void add_positions(ModelBuilder& builder, const FileTensor& positions, const Pla
                                                    .sequence = compute.sequence,
                                                    .table_rows = positions.rows,
                                                    .dx = dx,
-                                                   .dtable = gradient_place(compute, 1, 0)});
+                                                   .dtable = gradient_place(compute, 1, 0),
+                                                   .first_key = compute.first_key()});
 }
 
 }  // namespace

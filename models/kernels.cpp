@@ -95,6 +95,7 @@ void add_operands(Operands& out, Rotate& k) {
   out.read(k.k_weight, norm);
   of_qkv(out, k.shape, Access::read, k.qkv);
   out.write(k.qk, k.shape.n * (k.shape.heads + k.shape.kv_heads) * norm);
+  out.read(k.first_key, k.shape.n * kIndex);
 }
 void add_operands(Operands& out, RotateBackward& k) {
   const Bytes norm = k.shape.dimension * size_of(k.type), sum = k.shape.dimension * kFloat;
@@ -106,6 +107,7 @@ void add_operands(Operands& out, RotateBackward& k) {
   of_qkv(out, k.shape, Access::update, k.dqkv);
   sum_into(out, k.dq_weight, sum);
   sum_into(out, k.dk_weight, sum);
+  out.read(k.first_key, k.shape.n * kIndex);
 }
 
 Bytes lse_bytes(const ops::AttentionShape& s) { return s.sequences * s.heads * s.queries * kFloat; }
@@ -176,10 +178,12 @@ void add_operands(Operands& out, LookUpBackward& k) {
 void add_operands(Operands& out, AddPositions& k) {
   out.read(k.table, k.sequence * k.hidden * size_of(k.type));
   out.update(k.x, k.rows * k.hidden * size_of(k.type));
+  out.read(k.first_key, k.rows * kIndex);
 }
 void add_operands(Operands& out, AddPositionsBackward& k) {
   out.read(k.dx, k.rows * k.hidden * size_of(k.type));
   sum_into(out, k.dtable, k.table_rows * k.hidden * kFloat);
+  out.read(k.first_key, k.rows * kIndex);
 }
 
 void add_operands(Operands& out, LossTile& k) {
@@ -236,13 +240,16 @@ bool is_thin(const ops::GemmSpec& s) {
   return least <= narrow && std::min(rows, std::max(s.n, other)) >= wider * least;
 }
 
-// Number of pairs of a query and a key that it sees, in one head of one sequence.
-double visible_pairs(std::int64_t sequence, std::int64_t window) {
-  const std::int64_t w = window > 0 ? std::min(window, sequence) : sequence;
-  return static_cast<double>(w) * static_cast<double>(w + 1) / 2 + static_cast<double>(sequence - w) * static_cast<double>(w);
+// Number of keys that a query sees on average, in documents of so many tokens.
+double keys_seen(double document, double window) {
+  const double w = window > 0 ? std::min(window, document) : document;
+  return (w * (w + 1) / 2 + (document - w) * w) / document;
 }
-double attention_flops(const ops::AttentionShape& s, int products) {
-  return 2.0 * products * visible_pairs(s.queries, s.window) * static_cast<double>(s.sequences * s.heads * s.head_dim);
+double attention_flops(const auto& k, int products) {
+  const ops::AttentionShape& s = k.shape;
+  const double document = k.mean_document > 0 ? k.mean_document : static_cast<double>(s.queries);
+  return 2.0 * products * keys_seen(document, static_cast<double>(s.window)) *
+         static_cast<double>(s.sequences * s.queries * s.heads * s.head_dim);
 }
 
 // Bytes that move: an updated operand is read and written.
@@ -270,9 +277,9 @@ Work work_of(const Kernel& kernel) {
   if (product != nullptr && !is_thin(product->spec)) {
     work.gemm_flops = product_flops(product->spec);
   } else if (const auto* forward = std::get_if<Attend>(&kernel)) {
-    work.attention_flops = attention_flops(forward->shape, 2);
+    work.attention_flops = attention_flops(*forward, 2);
   } else if (const auto* backward = std::get_if<AttendBackward>(&kernel)) {
-    work.attention_flops = attention_flops(backward->shape, 5);
+    work.attention_flops = attention_flops(*backward, 5);
   } else if (const auto* look_up = std::get_if<LookUp>(&kernel)) {
     work.bytes = 2 * share_of_tile(*look_up) * static_cast<double>(look_up->rows * look_up->hidden * size_of(look_up->type));
   } else if (const auto* add_up = std::get_if<LookUpBackward>(&kernel)) {

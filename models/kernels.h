@@ -28,6 +28,7 @@ enum class Space : std::uint8_t {
   constant,   // of the model (CompiledModel::constants)
   tokens,     // int32 [n]
   targets,    // int32 [n], -100 where there is no loss
+  documents,  // int32 [n], where the row's document begins in its sequence: a first_key; only of a model of packs
   word,       // index: a ControlWord of the micro-batch
   logits,     // float [V] of one row, if somebody asks for them; otherwise calls that would write them are left out
 };
@@ -89,12 +90,16 @@ struct NormBackward {
   friend bool operator==(const NormBackward&, const NormBackward&) = default;
 };
 
+// `first_key` is for sequences of several documents that do not see each other: the position in the sequence, the same as the
+// first key, where each row's document begins; it never falls and never lies behind the row. Positions count from there on.
+
 // Head norms (where there are weights) and rotary positions: turns raw qkv into queries and keys.
 struct Rotate {
   DType type = DType::bfloat16;
   ops::RopeShape shape;
   Place cosine, sine;  // float [T,D/2]
   Place q_weight, k_weight, qkv, qk;
+  Place first_key;  // int32 [n]
   friend bool operator==(const Rotate&, const Rotate&) = default;
 };
 // In place: gradients of rotated queries and keys become those of the raw ones. qkv is read only where there are norms, whose own
@@ -103,6 +108,7 @@ struct RotateBackward {
   DType type = DType::bfloat16;
   ops::RopeShape shape;
   Place cosine, sine, q_weight, k_weight, qkv, dqkv, dq_weight, dk_weight;
+  Place first_key;
   friend bool operator==(const RotateBackward&, const RotateBackward&) = default;
 };
 
@@ -113,12 +119,12 @@ struct Rows {
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 // Causal attention. If `cached`, shape.keys is the context, whose rows up to the position are seen besides the call's own; a
-// single row is decoded. `first_key` is for sequences of several documents that do not see each other: the first key of each
-// query's document, which never falls and never lies behind the query.
+// single row is decoded. `mean_document`: tokens of the document that a token is in, on average: what the work is reckoned by.
 struct Attend {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
   bool cached = false;
+  double mean_document = 0;  // where there are first keys; 0: as long as the sequence
   Rows q, k, v, o;
   Place lse;        // float [B,Hq,T]
   Place first_key;  // int32 [B,T]
@@ -127,6 +133,7 @@ struct Attend {
 struct AttendBackward {
   DType type = DType::bfloat16;
   ops::AttentionShape shape;
+  double mean_document = 0;
   Rows q, k, v, o, d_o, dq, dk, dv;
   Place lse, first_key;
   friend bool operator==(const AttendBackward&, const AttendBackward&) = default;
@@ -193,17 +200,17 @@ struct LookUpBackward {
   Place tokens, dx, dtable;
   friend bool operator==(const LookUpBackward&, const LookUpBackward&) = default;
 };
-// x[i] += table[i % T].
+// x[i] += table[i % T], or table[i % T - first_key[i]].
 struct AddPositions {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0, sequence = 0;
-  Place table, x;
+  Place table, x, first_key;
   friend bool operator==(const AddPositions&, const AddPositions&) = default;
 };
 struct AddPositionsBackward {
   DType type = DType::bfloat16;
   std::int64_t rows = 0, hidden = 0, sequence = 0, table_rows = 0;
-  Place dx, dtable;
+  Place dx, dtable, first_key;
   friend bool operator==(const AddPositionsBackward&, const AddPositionsBackward&) = default;
 };
 

@@ -70,13 +70,13 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
 }
 
 ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
-    : compute_{options.dtype,   options.micro_batch, options.sequence, options.micro_batch * options.sequence,
-               options.context, options.adapter},
+    : compute_{options.dtype,   options.micro_batch, options.sequence,     options.micro_batch * options.sequence,
+               options.context, options.adapter,     options.mean_document},
       cuts_(cuts),
       scratch_(options.scratch ? options.scratch : [](const Kernel&) { return Bytes{0}; }) {
   model_.graph.dtype = options.dtype;
   model_.graph.rows = compute_.rows;
-  model_.graph.token_bytes = 2 * compute_.rows * static_cast<Bytes>(sizeof(std::int32_t));
+  model_.graph.has_documents = static_cast<bool>(compute_.first_key());
 }
 
 int ModelBuilder::add_block(std::string name, BlockLayout layout) { return add_block(std::move(name), std::move(layout), false); }

@@ -87,9 +87,7 @@ struct Executor::Impl {
   // The tokens of a rank's micro-batches; those of the step are numbered over all ranks.
   FillTokens of_rank(std::size_t rank, int each, const FillTokens& fill) const {
     const int first = static_cast<int>(rank) * each;
-    return [&fill, first](int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-      fill(first + micro_batch, tokens, targets);
-    };
+    return [&fill, first](int micro_batch, const MicroBatchRows& rows) { fill(first + micro_batch, rows); };
   }
 
   // Visits the parts of a range of an array: the rank, the first element within its part, and the bytes' place in the range. An

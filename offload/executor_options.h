@@ -60,9 +60,13 @@ struct ExecutorOptions {
   std::size_t ahead = 64;  // most operations of a lane on the device's stream that are not complete
 };
 
-// Fills inputs and targets [n] of a micro-batch. Micro-batches of a step are numbered over all ranks, a rank's one after the
-// other.
-using FillTokens = std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)>;
+// The arrays of a micro-batch, [n] each, or as many rows as are wanted. They come filled with zeros.
+struct MicroBatchRows {
+  std::span<std::int32_t> tokens, targets;
+  std::span<std::int32_t> documents;  // where each row's document begins in its sequence; empty unless the model is of packs
+};
+// Fills a micro-batch. Micro-batches of a step are numbered over all ranks, a rank's one after the other.
+using FillTokens = std::function<void(int micro_batch, const MicroBatchRows& rows)>;
 
 struct StepOutcome {
   std::int64_t step = 0;

@@ -27,14 +27,14 @@ Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device,
   mirror_.emplace(plan, kRunsUnderWay, device.runtime(), *device.compute_stream(), device_);
 }
 
-Bytes Operations::tokens_offset(int token_set, int micro_batch) const {
-  const Bytes step = plan_.choices.micro_batches * graph_.token_bytes;
-  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset + token_set * step +
-         micro_batch * graph_.token_bytes / 2;
+Bytes Operations::offset_of(TokenArray array, int token_set, int micro_batch) const {
+  const int arrays = token_set * token_arrays(graph_) + static_cast<int>(array);
+  return plan_.resident[static_cast<std::size_t>(plan_.token_buffer)].offset +
+         (static_cast<Bytes>(arrays) * plan_.choices.micro_batches + micro_batch) * token_array_bytes(graph_);
 }
 
-Bytes Operations::targets_offset(int token_set, int micro_batch) const {
-  return tokens_offset(token_set, micro_batch + plan_.choices.micro_batches);
+const std::int32_t* Operations::array(TokenArray array, const Run& run, int micro_batch) const {
+  return reinterpret_cast<const std::int32_t*>(device_ + offset_of(array, run.token_set, micro_batch));
 }
 
 void Operations::fill_words(const Run& run, MicroBatchWords& words) {
@@ -155,8 +155,9 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
                          .gradients = pass.gradients,
                          .workspace = pass.workspace,
                          .constants = plan_.constant_buffer < 0 ? nullptr : resident(plan_.constant_buffer),
-                         .tokens = reinterpret_cast<const std::int32_t*>(device_ + tokens_offset(run.token_set, micro_batch)),
-                         .targets = reinterpret_cast<const std::int32_t*>(device_ + targets_offset(run.token_set, micro_batch)),
+                         .tokens = array(TokenArray::tokens, run, micro_batch),
+                         .targets = array(TokenArray::targets, run, micro_batch),
+                         .documents = graph_.has_documents ? array(TokenArray::documents, run, micro_batch) : nullptr,
                          .words = &words_of_batch,
                          .logits = run.logits ? reinterpret_cast<float*>(device_ + logits_offset()) : nullptr,
                          .first_micro_batch = micro_batch == 0};

@@ -44,12 +44,12 @@ class Operations {
   // The same, once an enqueued operation is complete.
   std::string finish(const Run& run, const BoundOp& bound);
 
-  // Offsets on the device of a micro-batch's tokens and targets, int32 [n] each; the next micro-batch's lie behind them.
-  Bytes tokens_offset(int token_set, int micro_batch) const;
-  Bytes targets_offset(int token_set, int micro_batch) const;
+  // The offset on the device of a micro-batch's array; the next micro-batch's lies behind it.
+  Bytes offset_of(TokenArray array, int token_set, int micro_batch) const;
   Bytes logits_offset() const { return plan_.resident[static_cast<std::size_t>(plan_.logits_buffer)].offset; }
 
  private:
+  const std::int32_t* array(TokenArray array, const Run& run, int micro_batch) const;
   std::byte* resident(int buffer) const { return device_ + plan_.resident[buffer].offset; }
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* squares() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }   // of all blocks, by norm_words_

@@ -89,7 +89,7 @@ void RankExecutor::fill_constants() {
 
 // --- runs ---
 
-// Fills `rows` tokens and targets of each micro-batch; those behind them are zeros.
+// Fills `rows` rows of each micro-batch; those behind them are zeros.
 void RankExecutor::fill_tokens(int token_set, int micro_batches, std::size_t rows, const FillTokens& fill) {
   constexpr std::int64_t at_once = 64 << 10;  // tokens: few copies, and little memory beside the plan
   const auto each = static_cast<std::size_t>(graph_.rows);
@@ -97,14 +97,19 @@ void RankExecutor::fill_tokens(int token_set, int micro_batches, std::size_t row
   for (int first = 0; first < micro_batches; first += most) {
     const int count = std::min(most, micro_batches - first);
     const std::size_t all = each * static_cast<std::size_t>(count);
-    filled_.assign(2 * all, 0);
+    const int arrays = token_arrays(graph_);
+    filled_.assign(static_cast<std::size_t>(arrays) * all, 0);
     for (int mb = 0; mb < count; ++mb) {
-      const std::size_t at = each * static_cast<std::size_t>(mb);
-      fill(first + mb, std::span(filled_).subspan(at, rows), std::span(filled_).subspan(all + at, rows));
+      const std::span filled = std::span(filled_).subspan(each * static_cast<std::size_t>(mb));
+      fill(first + mb, {.tokens = filled.subspan(0, rows),
+                        .targets = filled.subspan(all, rows),
+                        .documents = graph_.has_documents ? filled.subspan(2 * all, rows) : std::span<std::int32_t>()});
     }
-    const std::span<const std::int32_t> tokens = std::span(filled_).first(all), targets = std::span(filled_).subspan(all);
-    memory_.copy_in(Tier::device, operations_.tokens_offset(token_set, first), std::as_bytes(tokens));
-    memory_.copy_in(Tier::device, operations_.targets_offset(token_set, first), std::as_bytes(targets));
+    for (int array = 0; array < arrays; ++array) {
+      const std::span<const std::int32_t> filled = std::span(filled_).subspan(static_cast<std::size_t>(array) * all, all);
+      memory_.copy_in(Tier::device, operations_.offset_of(static_cast<TokenArray>(array), token_set, first),
+                      std::as_bytes(filled));
+    }
   }
 }
 

@@ -78,7 +78,7 @@ class RankExecutor final : public Rank {
   Operations operations_;
   BoundProgram bound_step_, bound_evaluate_, bound_one_row_;
   std::optional<StoreChannel> readers_, writers_;
-  std::vector<std::int32_t> filled_;  // tokens and targets of some micro-batches, on their way to the device
+  std::vector<std::int32_t> filled_;  // arrays of some micro-batches, on their way to the device
   std::vector<float> last_logits_;    // logits of the last forward
   std::optional<Committer> committer_;
   Generations generations_;

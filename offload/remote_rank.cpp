@@ -109,25 +109,25 @@ void RemoteRank::read_state(int block, StateKind kind, std::int64_t begin, std::
 }
 
 void RemoteRank::send_tokens(Message& question, int micro_batches, std::size_t rows, const FillTokens& fill) const {
-  std::vector<std::int32_t> tokens(rows), targets(rows);
+  std::vector<std::int32_t> filled(rows * static_cast<std::size_t>(token_arrays(graph_)));
+  const std::span all(filled);
   for (int micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    std::ranges::fill(tokens, 0), std::ranges::fill(targets, 0);
-    fill(micro_batch, tokens, targets);
-    question.put_span(std::as_bytes(std::span(tokens)));
-    question.put_span(std::as_bytes(std::span(targets)));
+    std::ranges::fill(filled, 0);
+    fill(micro_batch, {.tokens = all.first(rows), .targets = all.subspan(rows, rows), .documents = all.subspan(2 * rows)});
+    question.put_span(std::as_bytes(all));
   }
 }
 
 void RemoteRank::fill_step(const FillTokens& fill) {
   Message question = question_of(Question::fill_step);
-  send_tokens(question, micro_batches_, static_cast<std::size_t>(rows_), fill);
+  send_tokens(question, micro_batches_, static_cast<std::size_t>(graph_.rows), fill);
   ask(control_, question);
 }
 
 void RemoteRank::fill_forward(const std::optional<LogitsRequest>& request, const FillTokens& fill) {
   Message question = question_of(Question::fill_forward);
   put(question, request);
-  send_tokens(question, 1, request && request->single_row ? 1 : static_cast<std::size_t>(rows_), fill);
+  send_tokens(question, 1, request && request->single_row ? 1 : static_cast<std::size_t>(graph_.rows), fill);
   ask(control_, question);
 }
 
@@ -167,11 +167,13 @@ namespace {
 
 // Gives a RankExecutor the tokens that came, micro-batch after micro-batch.
 FillTokens tokens_in(Message& question) {
-  return [&question](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-    for (const std::span<std::int32_t> to : {tokens, targets}) {
-      const std::span<const std::byte> from = question.get_span();
-      if (from.size() != to.size_bytes()) throw IoError("rank 0 sent another number of tokens than the plan has");
-      std::ranges::copy(from, std::as_writable_bytes(to).begin());
+  return [&question](int, const MicroBatchRows& rows) {
+    std::span<const std::byte> from = question.get_span();
+    if (from.size() != rows.tokens.size_bytes() + rows.targets.size_bytes() + rows.documents.size_bytes())
+      throw IoError("rank 0 sent another number of tokens than the plan has");
+    for (const std::span<std::int32_t> to : {rows.tokens, rows.targets, rows.documents}) {
+      std::ranges::copy(from.first(to.size_bytes()), std::as_writable_bytes(to).begin());
+      from = from.subspan(to.size_bytes());
     }
   };
 }

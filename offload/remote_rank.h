@@ -18,9 +18,9 @@ namespace spillway {
 
 class RemoteRank final : public Rank {
  public:
-  // `control` must outlive this. `micro_batches` and `rows`: of a step, and tokens of each.
-  RemoteRank(Socket& control, int micro_batches, std::int64_t rows)
-      : control_(control), micro_batches_(micro_batches), rows_(rows) {}
+  // `control` and `graph`, of the plan, must outlive this. `micro_batches`: of a step.
+  RemoteRank(Socket& control, int micro_batches, const UnitGraph& graph)
+      : control_(control), micro_batches_(micro_batches), graph_(graph) {}
 
   void write_state(int block, StateKind kind, std::int64_t begin, std::span<const std::byte> data) override;
   void read_state(int block, StateKind kind, std::int64_t begin, std::span<std::byte> data) override;
@@ -41,7 +41,7 @@ class RemoteRank final : public Rank {
 
   Socket& control_;
   const int micro_batches_;
-  const std::int64_t rows_;
+  const UnitGraph& graph_;
 };
 
 // Answers what a RemoteRank asks of this process's rank, until something else is asked: returns that, which its caller answers.

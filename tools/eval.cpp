@@ -12,11 +12,11 @@ int eval_command(int argc, const char* const* argv) {
   std::optional<std::int64_t> step;
   command.add_number("--step", step, "N", "of --load: the checkpoint to take (default: the newest)");
   auto resolved = resolve_run_flags(command, argc, argv,
-                                    {.only = {"model",          "adapter",   "seed",      "init",          "load",
-                                              "data",           "eval-data", "tokenizer", "data-format",   "truncate",
-                                              "skip-bad-lines", "train-on",  "text-ends", "threads",       "micro-batch-size",
-                                              "seq-length",     "dtype",     "device",    "device-memory", "host-memory",
-                                              "nvme",           "format",    "out"},
+                                    {.only = {"model",         "adapter",          "seed",           "init",        "load",
+                                              "data",          "eval-data",        "tokenizer",      "data-format", "truncate",
+                                              "packing",       "split-rows",       "skip-bad-lines", "train-on",    "text-ends",
+                                              "threads",       "micro-batch-size", "seq-length",     "dtype",       "device",
+                                              "device-memory", "host-memory",      "nvme",           "format",      "out"},
                                      .formats = {"table", "json"}});
   if (!resolved) return 0;
   use_one_rank(resolved->options);

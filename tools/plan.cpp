@@ -11,6 +11,7 @@
 #include "trainer/plan/checkpoint_room.h"
 #include "trainer/plan/plan_file.h"
 #include "trainer/plan/plan_lifts.h"
+#include "trainer/plan/planned_data.h"
 #include "trainer/plan/prepared_run.h"
 #include "trainer/show/plan_page.h"
 #include "trainer/show/plan_report.h"
@@ -47,8 +48,9 @@ int plan_command(int argc, const char* const* argv) {
     return 0;
   }
   if (is_planned_here(resolved->options)) settle_device_of(*resolved);
-  const RunOptions& options = resolved->options;
+  RunOptions& options = resolved->options;
   require_model(options);
+  data_before_plan(options);
   const PreparedModel model(options, Where::anywhere);
   PlannedRun run = plan_run(options, model, Where::anywhere, say);
   run.lifts = lifts_of(run, model, options);

@@ -48,7 +48,7 @@ struct TokenizeOptions {
   std::optional<std::int64_t> show;     // documents to print in place of a file
   std::string train_on, text_ends;
   std::optional<std::int64_t> seq_length, global_batch_size;
-  bool truncate = false;
+  bool truncate = false, packing = false, split_rows = false;
 };
 
 struct Interrupted {};
@@ -251,7 +251,13 @@ ShowOptions shown_of(const TokenizeOptions& options) {
   ShowOptions shown{.documents = *options.show,
                     .seq_length = options.seq_length,
                     .global_batch_size = options.global_batch_size,
-                    .truncate = options.truncate};
+                    .truncate = options.truncate,
+                    .packing = options.packing,
+                    .split_rows = options.split_rows};
+  if (options.packing && !options.seq_length)
+    throw InputError("--packing: found without --seq-length, allowed: together with --seq-length N");
+  if (options.split_rows && (!options.packing || options.truncate))
+    throw InputError("--split-rows: allowed: with --packing and without --truncate");
   if (!options.train_on.empty()) set_choice(shown.train_on, FlagValue("--train-on", {options.train_on}));
   if (!options.text_ends.empty()) set_choice(shown.text_ends, FlagValue("--text-ends", {options.text_ends}));
   return shown;
@@ -259,7 +265,8 @@ ShowOptions shown_of(const TokenizeOptions& options) {
 
 // These say what train would make of rows; files and ids have the rows' tokens alone.
 void refuse_flags_of_show(const CommandLine& command) {
-  for (const char* flag : {"--train-on", "--text-ends", "--seq-length", "--global-batch-size", "--truncate"}) {
+  for (const char* flag :
+       {"--train-on", "--text-ends", "--seq-length", "--global-batch-size", "--truncate", "--packing", "--split-rows"}) {
     if (command.was_given(flag))
       throw InputError(fmt::format("{}: found without --show, allowed: together with --show N", flag),
                        "a token file and --format ids have the tokens of each row, without special tokens added");
@@ -340,6 +347,9 @@ int tokenize_command(int argc, const char* const* argv) {
               "of --show, as of train: leading tokens and end token of rows of text (auto)");
   command.add_number("--seq-length", options.seq_length, "N", "of --show, as of train: rows that are longer are refused");
   command.add_switch("--truncate", options.truncate, "of --show, as of train: cut them instead");
+  command.add_switch("--packing", options.packing, "of --show, as of train: put rows together in sequences");
+  command.add_switch("--split-rows", options.split_rows,
+                     "of --show, as of train: rows that are longer go on in another sequence");
   command.add_number("--global-batch-size", options.global_batch_size, "N", "of --show: also say the steps of an epoch");
   if (help_was_asked(command, argc, argv)) return 0;
   try {

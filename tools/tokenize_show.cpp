@@ -10,6 +10,8 @@
 #include "memory/base/error.h"
 #include "tools/standard_output.h"
 #include "trainer/data/data_figures.h"
+#include "trainer/data/packing.h"
+#include "trainer/options/options.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"
 
@@ -89,11 +91,14 @@ void show_documents(const std::vector<std::string>& files, const TextTools& tool
   const RowRules rules{.train_on = options.train_on,
                        .text_ends = options.text_ends,
                        .longest = seq_length > 0 ? seq_length + 1 : std::numeric_limits<std::int64_t>::max(),
-                       .long_rows = options.truncate ? LongRows::truncate : LongRows::refuse,
+                       .long_rows = options.split_rows ? LongRows::keep
+                                    : options.truncate ? LongRows::truncate
+                                                       : LongRows::refuse,
                        .needs_loss = true};
   DocumentReader reader(tools, rules, pool, bad_lines);
   Shower shower(tools, options.documents);
   DataFigures figures;
+  TokenRows rows;  // filled where they are packed
   std::int64_t sequences = 0, of_text = 0;
   for (const std::string& file : files) {
     reader.read(
@@ -103,6 +108,8 @@ void show_documents(const std::vector<std::string>& files, const TextTools& tool
           const auto length = static_cast<std::int64_t>(part.tokens.size());
           if (part.targets.empty()) {
             of_text += length;
+          } else if (options.packing) {
+            rows.add(part.tokens, part.targets);
           } else {
             ++sequences;
             figures.padding += seq_length > 0 ? seq_length + 1 - length : 0;
@@ -111,6 +118,14 @@ void show_documents(const std::vector<std::string>& files, const TextTools& tool
         progress);
     if (of_text > 0 && seq_length > 0) sequences += (of_text - 1) / seq_length;
     of_text = 0;
+  }
+  if (options.packing) {
+    rows.finish();
+    const RunOptions defaults;
+    const Packs packs(rows, {.seq_length = seq_length, .order = defaults.data.order, .seed = defaults.model.seed});
+    figures.packs = packs.packs(), figures.split = packs.split_rows(), figures.pieces_left_out = packs.pieces_left_out();
+    for (std::int64_t pack = 0; pack < packs.packs(); ++pack) figures.padding += seq_length - packs.positions(pack);
+    sequences += packs.packs();
   }
   const DocumentCounts& counts = reader.counts();
   figures.documents = counts.documents;

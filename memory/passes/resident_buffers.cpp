@@ -63,7 +63,7 @@ void add_resident_buffers(const UnitGraph& graph, Plan& plan) {
                                   (norm_words(graph, choices).back() + kSquareNodesFromBegin) * word, 1);
   plan.factor_buffer = add_resident(plan, {"clip_factor"}, Category::staging, Tier::device, 2 * word, 1);
   plan.token_buffer =
-      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * token_bytes(graph), 1);
   if (choices.gives_logits)
     plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (int block = 0; block < std::ssize(graph.blocks); ++block) {
@@ -84,7 +84,7 @@ void add_inference_buffers(const UnitGraph& graph, Plan& plan) {
   const Choices& choices = plan.choices;
   add_common_buffers(graph, plan);
   plan.token_buffer =
-      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * graph.token_bytes, 1);
+      add_resident(plan, {"tokens"}, Category::activations, Tier::device, 2 * choices.micro_batches * token_bytes(graph), 1);
   plan.logits_buffer = add_resident(plan, {"logits"}, Category::activations, Tier::device, graph.logits_bytes, 1);
   for (const Value& value : graph.values) {
     plan.value_buffer.push_back(

@@ -121,9 +121,16 @@ struct UnitGraph {
   std::int64_t trained_parameters = 0;  // those of them that are not frozen
   std::int64_t active_parameters = 0;   // the parameters that a token goes through
   int tensors = 0;                      // number of distinct tensor_index
-  Bytes token_bytes = 0;                // inputs and targets of one micro-batch
+  bool has_documents = false;           // sequences are packs: there is a TokenArray::documents
   Bytes logits_bytes = 0;               // of one row over the whole vocabulary, fp32
   Bytes constant_bytes = 0;             // numbers that units read and no step changes
 };
+
+// What a micro-batch brings, int32 [n] each, in this order: tokens, targets (-100 where there is no loss) and, where sequences
+// are packs, where each row's document begins in its sequence.
+enum class TokenArray : std::uint8_t { tokens, targets, documents };
+inline int token_arrays(const UnitGraph& graph) { return graph.has_documents ? 3 : 2; }
+inline Bytes token_array_bytes(const UnitGraph& graph) { return graph.rows * static_cast<Bytes>(sizeof(std::int32_t)); }
+inline Bytes token_bytes(const UnitGraph& graph) { return token_arrays(graph) * token_array_bytes(graph); }
 
 }  // namespace spillway

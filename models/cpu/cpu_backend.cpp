@@ -101,7 +101,8 @@ class Runner {
   ops::HeadNorm<E> head_norm(const auto& k) const {
     return {at<E>(k.q_weight), at<E>(k.k_weight)};
   }
-  ops::RopeTable table(const auto& k) const { return {at<float>(k.cosine), at<float>(k.sine)}; }
+  ops::RopeTable table(const auto& k) const { return {at<float>(k.cosine), at<float>(k.sine), at<std::int32_t>(k.first_key)}; }
+  ops::Positions positions(const auto& k) const { return {k.sequence, at<std::int32_t>(k.first_key)}; }
   template <typename E>
   void run(const Rotate& k) const {
     ops::rope_forward(pool_, k.shape, table(k), head_norm<E>(k), at<E>(k.qkv), at<E>(k.qk));
@@ -183,11 +184,11 @@ class Runner {
   }
   template <typename E>
   void run(const AddPositions& k) const {
-    ops::position_forward(pool_, k.rows, k.hidden, k.sequence, at<E>(k.table), at<E>(k.x));
+    ops::position_forward(pool_, k.rows, k.hidden, positions(k), at<E>(k.table), at<E>(k.x));
   }
   template <typename E>
   void run(const AddPositionsBackward& k) const {
-    ops::position_backward(pool_, k.rows, k.hidden, k.sequence, k.table_rows, at<E>(k.dx), at<float>(k.dtable), gradients());
+    ops::position_backward(pool_, k.rows, k.hidden, positions(k), k.table_rows, at<E>(k.dx), at<float>(k.dtable), gradients());
   }
 
   template <typename E>

@@ -53,9 +53,9 @@ void scale_row(std::int64_t H, float factor, const E* row, E* x) {
 }
 
 template <typename E>
-void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions, const E* table, E* x) {
   constexpr std::int64_t kTaskRows = 16;
-  for_rows(pool, n, kTaskRows, [&](std::int64_t row) HWY_ATTR { add_row(H, positions + row % sequence * H, x + row * H); });
+  for_rows(pool, n, kTaskRows, [&](std::int64_t row) HWY_ATTR { add_row(H, table + positions.of(row) * H, x + row * H); });
 }
 
 // A task owns some columns of the whole tile and takes the tokens in their order. So no two tasks meet, however often a token
@@ -82,13 +82,21 @@ void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 }
 
 template <typename E>
-void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
-                       const E* dx, float* dpositions, Store how) {
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions,
+                       std::int64_t table_rows, const E* dx, float* dtable, Store how) {
   constexpr std::int64_t kTaskRows = 8;
+  const std::int64_t T = positions.sequence;
   for_rows(pool, table_rows, kTaskRows, [&](std::int64_t position) HWY_ATTR {
-    float* sum = dpositions + position * H;
+    float* sum = dtable + position * H;
     if (how == Store::write) std::memset(sum, 0, static_cast<std::size_t>(H) * sizeof(float));
-    for (std::int64_t row = position; position < sequence && row < n; row += sequence) add_row(H, dx + row * H, sum);
+    for (std::int64_t sequence = 0; sequence < n; sequence += T) {
+      for (std::int64_t t = position, end = std::min(T, n - sequence); t < end;) {
+        const std::int64_t row = sequence + t, begin = t - positions.of(row);
+        if (begin + position == t) add_row(H, dx + row * H, sum);
+        // The next document that may have a row here is the row's own, or it begins behind the row.
+        t = begin + position > t ? begin + position : t + 1 + position;
+      }
+    }
   });
 }
 
@@ -126,8 +134,8 @@ void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, c
   });
 }
 template <typename E>
-void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions, E* x) {
-  best<E>().position_forward(pool, n, H, sequence, positions, x);
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions, const E* table, E* x) {
+  best<E>().position_forward(pool, n, H, positions, table, x);
 }
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens, VocabularyTile tile,
@@ -135,19 +143,19 @@ void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
   best<E>().embedding_backward(pool, n, H, tokens, tile, dx, dtable, how, factor, padding);
 }
 template <typename E>
-void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
-                       const E* dx, float* dpositions, Store how) {
-  best<E>().position_backward(pool, n, H, sequence, table_rows, dx, dpositions, how);
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions,
+                       std::int64_t table_rows, const E* dx, float* dtable, Store how) {
+  best<E>().position_backward(pool, n, H, positions, table_rows, dx, dtable, how);
 }
 
 #define SPILLWAY_INSTANTIATE(E)                                                                                                  \
   template void embedding_forward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*,  \
                                   E*, float);                                                                                    \
-  template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const E*, E*);                     \
+  template void position_forward(const ThreadPool&, std::int64_t, std::int64_t, const Positions&, const E*, E*);                 \
   template void embedding_backward(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, VocabularyTile, const E*, \
                                    float*, Store, float, std::int64_t);                                                          \
-  template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const E*, float*,   \
-                                  Store);
+  template void position_backward(const ThreadPool&, std::int64_t, std::int64_t, const Positions&, std::int64_t, const E*,       \
+                                  float*, Store);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

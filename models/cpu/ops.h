@@ -113,10 +113,20 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 
 // ---- Rotary positions and q/k norm (models/cpu/rope.cpp) -------------------------------------------------------------------
 
+// Positions of rows in sequences of T tokens. Where a sequence has several documents, `first_key` says for each row where its
+// document begins, and positions count from there.
+struct Positions {
+  std::int64_t sequence = 0;                // T
+  const std::int32_t* first_key = nullptr;  // [n]; null: a sequence is one document
+
+  std::int64_t of(std::int64_t row) const { return row % sequence - (first_key == nullptr ? 0 : first_key[row]); }
+};
+
 // Angles as rotate-half uses them: element j pairs with j + D/2.
 struct RopeTable {
-  const float* cosine = nullptr;  // [T, D/2]
-  const float* sine = nullptr;    // [T, D/2]
+  const float* cosine = nullptr;            // [T, D/2]
+  const float* sine = nullptr;              // [T, D/2]
+  const std::int32_t* first_key = nullptr;  // [n], of Positions
 };
 // Head-wise RMSNorm weights (Qwen3); both null where a model has none.
 template <typename E>
@@ -197,20 +207,21 @@ void column_sums(const ThreadPool& pool, std::int64_t n, std::int64_t columns, c
 template <typename E>
 void embedding_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
                        VocabularyTile tile, const E* table /*[rows,H]*/, E* x /*[n,H]*/, float factor = 1.0f);
-// x[i] += positions[i % T], after all tiles.
+// x[i] += table[position of row i], after all tiles.
 template <typename E>
-void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, const E* positions /*[T,H]*/,
-                      E* x /*[n,H]*/);
+void position_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions,
+                      const E* table /*[T,H]*/, E* x /*[n,H]*/);
 // dtable[tokens[i] - first] += factor * dx[i] for the tokens in the tile, in the order of i; the
 // token `padding` is passed over. Store::write zeroes the tile first.
 template <typename E>
 void embedding_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const std::int32_t* tokens /*[n]*/,
                         VocabularyTile tile, const E* dx /*[n,H]*/, float* dtable /*[rows,H]*/, Store store, float factor = 1.0f,
                         std::int64_t padding = -1);
-// dpositions[t] (=|+=) sum over the sequences of dx; rows beyond T are zeroed by Store::write, else left alone.
+// dtable[t] (=|+=) sum of dx over the rows at position t, in their order; rows of the table beyond T are zeroed by Store::write,
+// else left alone.
 template <typename E>
-void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, std::int64_t sequence, std::int64_t table_rows,
-                       const E* dx /*[n,H]*/, float* dpositions /*[table_rows,H]*/, Store store);
+void position_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const Positions& positions,
+                       std::int64_t table_rows, const E* dx /*[n,H]*/, float* dtable /*[table_rows,H]*/, Store store);
 
 // ---- Loss over the vocabulary in tiles (models/cpu/loss.cpp) ---------------------------------------------------------------
 

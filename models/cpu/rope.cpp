@@ -49,9 +49,10 @@ template <typename E>
 void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
                   E* qk) {
   const std::int64_t D = shape.dimension, half = D / 2, rotated = shape.heads + shape.kv_heads;
+  const Positions positions{shape.sequence, table.first_key};
   for_rows(pool, shape.n, kTaskRows, [&](std::int64_t row) HWY_ATTR {
-    const float* cosine = table.cosine + row % shape.sequence * half;
-    const float* sine = table.sine + row % shape.sequence * half;
+    const std::int64_t angles = positions.of(row) * half;
+    const float *cosine = table.cosine + angles, *sine = table.sine + angles;
     for (std::int64_t head = 0; head < rotated; ++head) {
       const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
       E* out = qk + row * rotated * D + head * D;
@@ -94,6 +95,7 @@ template <typename E>
 void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTable& table, const HeadNorm<E>& norm, const E* qkv,
                    E* dqkv, float* dq_weight, float* dk_weight, Store how, std::byte* scratch) {
   const std::int64_t D = shape.dimension, half = D / 2, rotated = shape.heads + shape.kv_heads;
+  const Positions positions{shape.sequence, table.first_key};
   const std::int64_t blocks = row_blocks(shape.n);
   auto* q_partial = reinterpret_cast<float*>(scratch);
   float* k_partial = scratch == nullptr ? nullptr : q_partial + blocks * D;
@@ -104,8 +106,8 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
     if (norm.k_weight != nullptr) std::memset(dk, 0, static_cast<std::size_t>(D) * sizeof(float));
     float normed[kMaxRotaryHead];
     for (std::int64_t row = block * kBlockRows; row < std::min(shape.n, (block + 1) * kBlockRows); ++row) {
-      const float* cosine = table.cosine + row % shape.sequence * half;
-      const float* sine = table.sine + row % shape.sequence * half;
+      const std::int64_t angles = positions.of(row) * half;
+      const float *cosine = table.cosine + angles, *sine = table.sine + angles;
       const std::int64_t at = row * (rotated + shape.kv_heads) * D;
       for (std::int64_t head = 0; head < rotated; ++head) {
         E* d = dqkv + at + head * D;

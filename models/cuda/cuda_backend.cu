@@ -184,7 +184,8 @@ class Launcher {
   void operator()(const kernels::AddPositions& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       with_pack<T>({k.hidden}, {base<T>(k.table), at<T>(k.x)}, [&]<int n>(Int<n>) {
-        launch_over(k.rows * k.hidden / n, AddPositions<T, n>{k.rows, k.hidden, k.sequence, moving<T>(k.table), at<T>(k.x)});
+        launch_over(k.rows * k.hidden / n, AddPositions<T, n>{k.rows, k.hidden, k.sequence, moving<T>(k.table), at<T>(k.x),
+                                                              at<std::int32_t>(k.first_key)});
       });
     });
   }
@@ -193,7 +194,7 @@ class Launcher {
       with_pack<T>({k.hidden}, {at<T>(k.dx), at<float>(k.dtable)}, [&]<int n>(Int<n>) {
         launch_over(k.table_rows * k.hidden / n,
                     AddPositionsBackward<T, n>{k.rows, k.hidden, k.sequence, k.table_rows, at<T>(k.dx), at<float>(k.dtable),
-                                               !memory_.first_micro_batch});
+                                               !memory_.first_micro_batch, at<std::int32_t>(k.first_key)});
       });
     });
   }
@@ -374,7 +375,13 @@ class Launcher {
     SPILLWAY_CHECK(lanes <= 32, "rotary positions of heads of {}", k.shape.dimension);
     SPILLWAY_CHECK(k.shape.n * (k.shape.heads + 2 * k.shape.kv_heads) <= std::numeric_limits<int>::max(),
                    "rotary positions of {} rows of {} heads", k.shape.n, k.shape.heads + 2 * k.shape.kv_heads);
-    return {k.shape, lanes, moving<float>(k.cosine), moving<float>(k.sine), at<T>(k.q_weight), at<T>(k.k_weight)};
+    return {.shape = k.shape,
+            .lanes = lanes,
+            .cosine = moving<float>(k.cosine),
+            .sine = moving<float>(k.sine),
+            .q_weight = at<T>(k.q_weight),
+            .k_weight = at<T>(k.k_weight),
+            .first_key = at<std::int32_t>(k.first_key)};
   }
 
   Queue& queue_;

@@ -199,25 +199,27 @@ struct KeepKeys {
 
 // --- positions ------------------------------------------------------------------------------------------------------------
 
-// x[i] += table[i % T].
+// x[i] += table[i % T], or table[i % T - first_key[i]].
 template <typename T, int n>
 struct AddPositions {
   static constexpr int kThreads = kPointwiseThreads;
   std::int64_t rows = 0, hidden = 0, sequence = 0;
   Moving<T> table;
   T* x = nullptr;
+  const std::int32_t* first_key = nullptr;  // [rows]; null: a sequence is one document
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
-    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n;
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n, row = i / packs;
     if (i >= rows * packs) return;
+    const std::int64_t position = row % sequence - (first_key == nullptr ? 0 : gpu.load(first_key + row));
     auto sum = load_floats<T, n>(gpu, x + i * n);
-    const auto added = load_floats<T, n>(gpu, table.at(gpu) + i / packs % sequence * hidden + i % packs * n);
+    const auto added = load_floats<T, n>(gpu, table.at(gpu) + position * hidden + i % packs * n);
     for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
     store_floats<T, n>(gpu, x + i * n, sum);
   }
 };
 
-// dtable[t] (=|+=) the sum of dx[b, t] over the sequences, in their order; rows behind the T-th get nothing.
+// dtable[t] (=|+=) the sum of dx over the rows at position t, in their order; rows of the table behind the T-th get nothing.
 template <typename T, int n>
 struct AddPositionsBackward {
   static constexpr int kThreads = kPointwiseThreads;
@@ -225,14 +227,23 @@ struct AddPositionsBackward {
   const T* dx = nullptr;
   float* dtable = nullptr;
   bool adds = false;
+  const std::int32_t* first_key = nullptr;  // [rows]; null: a sequence is one document
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
-    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n, t = i / packs;
-    if (t >= table_rows) return;
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread(), packs = hidden / n, position = i / packs;
+    if (position >= table_rows) return;
     Floats<n> sum{};
-    for (std::int64_t row = t; row < rows && t < sequence; row += sequence) {
-      const auto added = load_floats<T, n>(gpu, dx + row * hidden + i % packs * n);
-      for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+    for (std::int64_t first = 0; first < rows; first += sequence) {
+      const std::int64_t end = rows - first < sequence ? rows - first : sequence;
+      for (std::int64_t t = position; t < end;) {
+        const std::int64_t row = first + t, begin = first_key == nullptr ? 0 : gpu.load(first_key + row);
+        if (begin + position == t) {
+          const auto added = load_floats<T, n>(gpu, dx + row * hidden + i % packs * n);
+          for (int j = 0; j < n; ++j) sum.x[j] += added.x[j];
+        }
+        // The next document that may have a row here is the row's own, or it begins behind the row.
+        t = begin + position > t ? begin + position : t + 1 + position;
+      }
     }
     sum_into(gpu, dtable + i * n, sum, adds);
   }

@@ -23,6 +23,7 @@ struct RopeArguments {
   int lanes = 1;  // per head: the least power of two from D / 2 / n on
   Moving<float> cosine, sine;
   const T *q_weight = nullptr, *k_weight = nullptr;
+  const std::int32_t* first_key = nullptr;  // [n]; null: a sequence is one document
 
   // All rows together have fewer heads than 32 bits count; divisions of 64 bits would take longer than the memory.
   SPILLWAY_GPU int heads() const { return static_cast<int>(shape.heads + shape.kv_heads); }
@@ -45,7 +46,8 @@ struct RopeArguments {
   }
   // Turns x by the angles of the row's position if `direction` is 1, and back if it is -1.
   SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, int item, std::int64_t j, float direction) const {
-    const std::int64_t angle = item / heads() % static_cast<int>(shape.sequence) * (shape.dimension / 2) + j;
+    const int row = item / heads(), begin = first_key == nullptr ? 0 : gpu.load(first_key + row);
+    const std::int64_t angle = (row % static_cast<int>(shape.sequence) - begin) * (shape.dimension / 2) + j;
     const auto cosines = load_sums<n>(gpu, cosine.at(gpu) + angle), sines = load_sums<n>(gpu, sine.at(gpu) + angle);
     for (int i = 0; i < n; ++i) {
       const float c = cosines.x[i], s = direction * sines.x[i];

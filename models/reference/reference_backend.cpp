@@ -128,7 +128,7 @@ class Reference {
                              to = row * (s.heads + s.kv_heads) * s.dimension + head * s.dimension;
           std::vector<double> x = head_of(qkv, from, s.dimension);
           if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon), s.offset);
-          rotate(x, k, row % s.sequence, 1);
+          rotate(x, k, position_of(row, s.sequence, k), 1);
           for (std::int64_t j = 0; j < s.dimension; ++j) qk.set(to + j, x[static_cast<std::size_t>(j)]);
         },
         k);
@@ -143,7 +143,7 @@ class Reference {
         [&](std::int64_t row, std::int64_t head, const Place& norm) {
           const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension;
           std::vector<double> dy = head_of(dqkv, from, s.dimension);
-          rotate(dy, k, row % s.sequence, -1);
+          rotate(dy, k, position_of(row, s.sequence, k), -1);
           if (norm) {
             const std::vector<double> x = head_of(qkv, from, s.dimension);
             const Numbers stored = at(norm, k.type);
@@ -284,13 +284,14 @@ class Reference {
   }
   void operator()(const AddPositions& k) const {
     const Numbers table = at(k.table, k.type), x = at(k.x, k.type);
-    for (std::int64_t i = 0; i < k.rows * k.hidden; ++i) x.add(i, table[i / k.hidden % k.sequence * k.hidden + i % k.hidden]);
+    for (std::int64_t i = 0; i < k.rows * k.hidden; ++i)
+      x.add(i, table[position_of(i / k.hidden, k.sequence, k) * k.hidden + i % k.hidden]);
   }
   void operator()(const AddPositionsBackward& k) const {
     const Numbers dx = at(k.dx, k.type);
     std::vector<double> sums(static_cast<std::size_t>(k.table_rows * k.hidden));
     for (std::int64_t i = 0; i < k.rows * k.hidden; ++i)
-      sums[static_cast<std::size_t>(i / k.hidden % k.sequence * k.hidden + i % k.hidden)] += dx[i];
+      sums[static_cast<std::size_t>(position_of(i / k.hidden, k.sequence, k) * k.hidden + i % k.hidden)] += dx[i];
     sum_into(k.dtable, sums);
   }
 
@@ -366,6 +367,9 @@ class Reference {
   }
 
   // Calls visit(row, head, norm weights) for the query heads, then for the key heads.
+  std::int64_t position_of(std::int64_t row, std::int64_t sequence, const auto& k) const {
+    return row % sequence - (k.first_key ? integers(k.first_key)[row] : 0);
+  }
   static void for_heads(const ops::RopeShape& s, const auto& visit, const auto& k) {
     for (std::int64_t row = 0; row < s.n; ++row) {
       for (std::int64_t head = 0; head < s.heads + s.kv_heads; ++head) visit(row, head, head < s.heads ? k.q_weight : k.k_weight);

@@ -13,6 +13,7 @@ import harness
 from equivalence_test import BF16, FP32
 from harness import (
     DATA,
+    PACKED,
     CommandTest,
     Golden,
     Run,
@@ -20,6 +21,7 @@ from harness import (
     begin,
     finish,
     golden_names,
+    packed_flags,
     run,
     send_signal,
     wait_for_steps,
@@ -64,6 +66,14 @@ class EmulatedGpu(CommandTest):
     def test_slow_whole_golden_curves(self):
         self.curves("fp32", FP32, 12)
         self.curves("bf16", BF16, 12)
+
+    def test_packed_documents(self):
+        golden = json.loads((PACKED / "golden.json").read_text())
+        for changes in ({}, {"micro_batch_size": 1, "optimizer_tier": "host", "update_on": "host"}):
+            run_ = self.train(packed_flags(**GPU, epochs=4, **changes))
+            for record, loss, norm in zip(run_.log, golden["losses"], golden["grad_norms"]):
+                self.assertLessEqual(abs(record["loss"] - loss) / loss, FP32[1])
+                self.assertLessEqual(abs(record["grad_norm"] - norm) / norm, FP32[3])
 
     def check_peaks(self, run_):
         for record in run_.log:

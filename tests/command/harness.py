@@ -109,6 +109,23 @@ class Golden:
         return {**flags, **changes}
 
 
+PACKED = DATA / "packing" / "llama"  # documents that lie together in packs
+
+
+def packed_flags(**changes):
+    """The case's own settings: each of its epochs is a step."""
+    g = json.loads((PACKED / "golden.json").read_text())
+    optimizer = g["optimizer"]
+    flags = {
+        "model": PACKED, "data": PACKED / "documents.jsonl", "packing": True, "dtype": "fp32",
+        "micro_batch_size": 4, "global_batch_size": 4, "seq_length": g["seq_len"], "epochs": g["steps"],
+        "lr": optimizer["lr"], "lr_decay_style": "constant", "adam_beta1": optimizer["betas"][0],
+        "adam_beta2": optimizer["betas"][1], "adam_eps": optimizer["eps"], "weight_decay": optimizer["weight_decay"],
+        "clip_grad": g["clip_norm"], "profile": DATA / "machine.json",
+    }
+    return {**flags, **changes}
+
+
 def golden_names():
     return sorted(path.name for path in GOLDEN.iterdir() if (path / "golden.json").exists())
 

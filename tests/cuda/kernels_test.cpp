@@ -148,6 +148,18 @@ TEST_P(OnDevice, SumsAndCopies) {
   check_all([&](Operands& of) { return kernels::Cap{type, n * H, 2.0f, of.numbers(type, n * H, -5, 5)}; });
 }
 
+// Where the document of each row begins: documents of 1, 2, 3 … rows, in each sequence anew.
+Place documents_of(Operands& of, std::int64_t rows, std::int64_t sequence) {
+  std::vector<std::int32_t> first;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto t = static_cast<std::int32_t>(row % sequence);
+    std::int32_t begin = 0;
+    for (std::int32_t length = 1; begin + length <= t; ++length) begin += length;
+    first.push_back(begin);
+  }
+  return of.words(first);
+}
+
 TEST_P(OnDevice, Positions) {
   const std::int64_t sequence = std::max<std::int64_t>(1, n / 2 + 1);
   check_all(
@@ -158,6 +170,23 @@ TEST_P(OnDevice, Positions) {
   check_all([&](Operands& of) {
     return kernels::AddPositionsBackward{
         type, n, H, sequence, sequence + 3, of.numbers(type, n * H), of.numbers(DType::float32, (sequence + 3) * H)};
+  });
+  // Sequences of documents.
+  check_all(
+      [&](Operands& of) {
+        return kernels::AddPositions{
+            type, n, H, sequence, of.numbers(type, sequence * H), of.numbers(type, n * H), documents_of(of, n, sequence)};
+      },
+      {1.5});
+  check_all([&](Operands& of) {
+    return kernels::AddPositionsBackward{type,
+                                         n,
+                                         H,
+                                         sequence,
+                                         sequence + 3,
+                                         of.numbers(type, n * H),
+                                         of.numbers(DType::float32, (sequence + 3) * H),
+                                         documents_of(of, n, sequence)};
   });
 }
 
@@ -302,6 +331,37 @@ TEST(OnDeviceAlone, Rotate) {
               what.c_str(), first, {2.0, true, !first && dimension <= 64 ? 1 : 0});  // sums are written once per block
         }
       }
+    }
+  }
+}
+
+TEST(OnDeviceAlone, RotateDocuments) {
+  for (const DType type : {DType::bfloat16, DType::float16, DType::float32}) {
+    for (const bool has_norms : {false, true}) {
+      const std::int64_t rows = 40, dimension = 64;
+      const std::string what = fmt::format("{}{}", name_of(type), has_norms ? " with norms" : "");
+      const ops::RopeShape shape{rows, 20, 4, 2, dimension, 1e-6f, 0.0f};
+      const std::int64_t all = rows * 8 * dimension, turned = rows * 6 * dimension;
+      const auto weight = [&](Operands& of) { return has_norms ? of.numbers(type, dimension) : Place{}; };
+      const auto table = [&](Operands& of) { return of.numbers(DType::float32, shape.sequence * dimension / 2); };
+      check_kernel(
+          [&](Operands& of) {
+            kernels::Rotate k{
+                type, shape, table(of), table(of), weight(of), weight(of), of.numbers(type, all), of.numbers(type, turned)};
+            k.first_key = documents_of(of, rows, shape.sequence);
+            return k;
+          },
+          what.c_str(), true, {2.0});
+      check_kernel(
+          [&](Operands& of) {
+            kernels::RotateBackward k{
+                type, shape, table(of), table(of), weight(of), weight(of), of.numbers(type, all), of.numbers(type, all)};
+            if (has_norms)
+              k.dq_weight = of.numbers(DType::float32, dimension), k.dk_weight = of.numbers(DType::float32, dimension);
+            k.first_key = documents_of(of, rows, shape.sequence);
+            return k;
+          },
+          what.c_str(), false, {2.0, true});
     }
   }
 }

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   refuse_or_accept([&] {
     const auto source = open_token_file(PosixFile::open_to_read(content.path()), format, {length, 1000});
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(length)), targets(tokens.size());
-    for (std::int64_t i = 0; i < source->sequences(); ++i) source->read(i, tokens, targets);
+    for (std::int64_t i = 0; i < source->sequences(); ++i) source->read(i, {.tokens = tokens, .targets = targets});
   });
   return 0;
 }

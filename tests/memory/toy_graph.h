@@ -27,7 +27,6 @@ class ToyGraph {
  public:
   explicit ToyGraph(const ToyShape& shape) : shape_(shape) {
     graph_.rows = 32;
-    graph_.token_bytes = 2 * 4 * graph_.rows;
     add_embeddings();
     for (int layer = 0; layer < shape_.layers; ++layer) add_layer(layer);
     std::vector<int> heads = embeddings_;

@@ -33,7 +33,7 @@ TYPED_TEST(EmbeddingTest, TilesGiveTheWhole) {
       for (const VocabularyTile tile : {VocabularyTile{0, 100}, {100, 100}, {200, 56}}) {
         ops::embedding_forward<TypeParam>(pool, n, H, tokens.data(), tile, table.data() + tile.first * H, x.data());
       }
-      ops::position_forward<TypeParam>(pool, n, H, sequence, positions.data(), x.data());
+      ops::position_forward<TypeParam>(pool, n, H, {sequence}, positions.data(), x.data());
       for (std::int64_t row = 0; row < n; ++row) {
         for (std::int64_t i = 0; i < H; ++i) {
           const float sum = to_float(table[static_cast<std::size_t>(tokens[static_cast<std::size_t>(row)] * H + i)]) +
@@ -122,10 +122,43 @@ TYPED_TEST(EmbeddingTest, PositionGradients) {
     for (const int threads : kPools) {
       const ThreadPool pool(threads);
       std::vector<float> gradient(rows * H, 0.25f);
-      ops::position_backward<TypeParam>(pool, n, H, sequence, rows, dx.data(), gradient.data(), store);
+      ops::position_backward<TypeParam>(pool, n, H, {sequence}, rows, dx.data(), gradient.data(), store);
       expect_same_bits(gradient, expected, "dpositions");
     }
   }
+}
+
+// Documents of many lengths, also of one row; and the same sums, in the same order, as plain loops have.
+TYPED_TEST(EmbeddingTest, PositionsOfDocuments) {
+  constexpr std::int64_t n = 90, H = 70, sequence = 45, rows = 48;
+  std::vector<std::int32_t> first_key;
+  for (const std::int32_t length : {9, 1, 1, 17, 4, 13, 45}) {
+    const auto begin = static_cast<std::int32_t>(std::ssize(first_key) % sequence);
+    first_key.insert(first_key.end(), static_cast<std::size_t>(length), begin);
+  }
+  ASSERT_EQ(std::ssize(first_key), n);
+  const auto position = [&](std::int64_t row) { return row % sequence - first_key[static_cast<std::size_t>(row)]; };
+  const auto table = random_vector<TypeParam>(rows * H, 1), dx = random_vector<TypeParam>(n * H, 2);
+  std::vector<TypeParam> expected(dx.size());
+  std::vector<float> sums(table.size(), 0.25f);
+  for (std::int64_t row = 0; row < n; ++row) {
+    for (std::int64_t i = 0; i < H; ++i) {
+      const auto at = static_cast<std::size_t>(row * H + i), in_table = static_cast<std::size_t>(position(row) * H + i);
+      expected[at] = from_float<TypeParam>(to_float(dx[at]) + to_float(table[in_table]));
+      sums[in_table] += to_float(dx[at]);
+    }
+  }
+  with_every_target([&] {
+    for (const int threads : kPools) {
+      const ThreadPool pool(threads);
+      std::vector<TypeParam> x = dx;
+      ops::position_forward<TypeParam>(pool, n, H, {sequence, first_key.data()}, table.data(), x.data());
+      expect_same_bits(x, expected, "x");
+      std::vector<float> gradient(sums.size(), 0.25f);
+      ops::position_backward<TypeParam>(pool, n, H, {sequence, first_key.data()}, rows, dx.data(), gradient.data(), Store::add);
+      expect_same_bits(gradient, sums, "dtable");
+    }
+  });
 }
 
 }  // namespace

@@ -162,6 +162,34 @@ TEST_P(Golden, CurveInFloat32) { check_curve(DType::float32, GoldenCase(GetParam
 TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) { check_curve(DType::float32, 1, HeadMode::fused, kFloat32); }
 TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, kBFloat16); }
 
+// Documents that lie together in packs: gradients are those of the documents alone.
+TEST(GoldenPacks, FirstStep) {
+  const std::string directory = std::string(SPILLWAY_TEST_DATA) + "/packing/llama";
+  const SafetensorsReader golden(directory + "/golden.safetensors");
+  const auto numbers = nlohmann::json::parse(std::ifstream(directory + "/golden.json"));
+  const ModelConfig config = read_model_config(directory + "/config.json");
+  const std::int64_t batch = numbers.at("batch"), sequence = numbers.at("seq_len");
+  std::vector<std::int32_t> tokens = golden_tokens(golden, "inputs"), documents;
+  const std::vector<std::int32_t> targets = golden_tokens(golden, "targets"), positions = golden_tokens(golden, "positions");
+  for (std::int64_t row = 0; row < batch * sequence; ++row)
+    documents.push_back(static_cast<std::int32_t>(row % sequence) - positions[static_cast<std::size_t>(row)]);
+  const BuildOptions options{.dtype = DType::float32, .micro_batch = batch, .sequence = sequence, .mean_document = 20};
+  for (const SavedValues saved : {SavedValues::kept, SavedValues::recomputed}) {
+    InCoreRunner runner(config, options, canonical_cuts(config));
+    runner.load(SafetensorsReader(directory));
+    runner.set_documents(documents);
+    EXPECT_LT(relative_difference(runner.backward(tokens, targets, saved), numbers.at("loss0")), kFloat32.loss);
+    EXPECT_LT(relative_difference(runner.gradient_norm(), numbers.at("grad_norm0")), kFloat32.first_norm);
+    for (const auto& [name, gradient] : runner.gradients()) {
+      const StoredTensor* stored = golden.find("grad." + name);
+      ASSERT_NE(stored, nullptr) << name;
+      std::vector<float> expected(static_cast<std::size_t>(stored->elements));
+      golden.read(*stored, 0, expected);
+      EXPECT_LT(relative_difference(gradient, expected), kFloat32.gradients) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(golden_names()), [](const auto& golden) { return golden.param; });
 
 }  // namespace

@@ -151,6 +151,9 @@ class InCoreRunner {
     throw Error(1, "no value " + name, "");
   }
 
+  // Where each position's document begins, for what runs from now on: [n], of a model of packs and one micro-batch.
+  void set_documents(std::vector<std::int32_t> documents) { documents_ = std::move(documents); }
+
   // Returns the loss of a batch of [micro-batches, n] tokens, and leaves its gradients in gradients().
   double backward(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                   SavedValues saved = SavedValues::kept) {
@@ -281,10 +284,11 @@ class InCoreRunner {
     for (const Buffer& sum : unit_gradients_[u]) SPILLWAY_CHECK(sum.is_guard_whole(), "{} wrote behind a gradient", unit.name);
   }
 
-  static PassMemory call_on(const std::int32_t* tokens, const std::int32_t* targets, MicroBatchWords& words) {
+  PassMemory call_on(const std::int32_t* tokens, const std::int32_t* targets, MicroBatchWords& words) const {
     PassMemory call;
     call.tokens = tokens;
     call.targets = targets;
+    call.documents = documents_.empty() ? nullptr : documents_.data();
     call.words = &words;
     return call;
   }
@@ -351,6 +355,7 @@ class InCoreRunner {
   std::vector<Buffer> weights_;                                                       // [P] per block, in the compute type
   std::vector<Buffer> values_;
   std::vector<std::vector<Buffer>> unit_gradients_;  // [P] per unit and gradient block
+  std::vector<std::int32_t> documents_;              // [n], or none
   int steps_ = 0;
 };
 

@@ -7,7 +7,10 @@ using ops::RopeShape;
 using ops::Store;
 
 struct Table {
-  explicit Table(const RopeShape& shape) {
+  // `document`: rows of each document in a sequence; 0: a sequence is one.
+  Table(const RopeShape& shape, std::int64_t document) {
+    for (std::int64_t row = 0; document > 0 && row < shape.n; ++row)
+      first_key.push_back(static_cast<std::int32_t>(row % shape.sequence / document * document));
     for (std::int64_t t = 0; t < shape.sequence; ++t) {
       for (std::int64_t j = 0; j < shape.dimension / 2; ++j) {
         const double angle =
@@ -17,8 +20,12 @@ struct Table {
       }
     }
   }
-  ops::RopeTable view() const { return {cosine.data(), sine.data()}; }
+  ops::RopeTable view() const { return {cosine.data(), sine.data(), first_key.empty() ? nullptr : first_key.data()}; }
+  std::int64_t position(const RopeShape& shape, std::int64_t row) const {
+    return row % shape.sequence - (first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)]);
+  }
   std::vector<float> cosine, sine;
+  std::vector<std::int32_t> first_key;  // or none
 };
 
 // One head at one position: y = R(w * x * rstd), where w includes its offset, and the gradient back through it. Without weights
@@ -56,10 +63,10 @@ Head reference(const double* x, const double* dy, const std::vector<double>& w, 
 }
 
 template <typename E>
-void check(const RopeShape& shape, bool normed) {
+void check(const RopeShape& shape, bool normed, std::int64_t document = 0) {
   SCOPED_TRACE(::testing::Message() << shape.n << " rows, D " << shape.dimension << (normed ? ", normed" : ""));
   const std::int64_t D = shape.dimension, all = shape.heads + 2 * shape.kv_heads, rotated = shape.heads + shape.kv_heads;
-  const Table table(shape);
+  const Table table(shape, document);
   const auto qkv = random_vector<E>(shape.n * all * D, 1), gradient = random_vector<E>(shape.n * all * D, 2);
   const float mean = 1 - shape.offset;
   const auto q_weight = random_vector<E>(normed ? D : 0, 3, 0.2f, mean),
@@ -73,7 +80,7 @@ void check(const RopeShape& shape, bool normed) {
   std::vector<double> dq(static_cast<std::size_t>(D), 0.5), dk(static_cast<std::size_t>(D), 0.5);
   for (std::int64_t row = 0; row < shape.n; ++row) {
     for (std::int64_t head = 0; head < rotated; ++head) {
-      const std::int64_t at = (row * all + head) * D, position = row % shape.sequence;
+      const std::int64_t at = (row * all + head) * D, position = table.position(shape, row);
       const bool query = head < shape.heads;
       const Head one =
           reference(wide.data() + at, wide_gradient.data() + at, query ? wide_q : wide_k, table.cosine.data() + position * D / 2,
@@ -129,6 +136,7 @@ TYPED_TEST(RopeTest, MatchesTheFormula) {
                        normed);
     }
     check<TypeParam>({.n = 70, .sequence = 70, .heads = 2, .kv_heads = 2, .dimension = 128, .epsilon = 1e-6f}, normed);
+    check<TypeParam>({.n = 80, .sequence = 40, .heads = 2, .kv_heads = 1, .dimension = 32, .epsilon = 1e-6f}, normed, 11);
   }
 }
 

@@ -181,8 +181,7 @@ TEST_F(ExecutorTest, EvaluationIsTheLossAndChangesNothing) {
       double before = 0;
       for (int mb = 0; mb < kMicroBatches; ++mb) {
         const FillTokens fill = small.data().of_step(0);
-        before += small.executor().evaluate(
-            [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { fill(mb, tokens, targets); });
+        before += small.executor().evaluate([&](int, const MicroBatchRows& rows) { fill(mb, rows); });
       }
       small.submit(1);
       const double loss = small.executor().wait().loss;
@@ -251,9 +250,9 @@ TEST_F(ExecutorTest, TokensThatCannotBeFilledBeginNothing) {
     // The first micro-batch is there, the second is not.
     const auto fails = [&](std::int64_t step) {
       const FillTokens whole = small.data().of_step(step - 1);
-      small.executor().submit(small.settings(step), [=](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+      small.executor().submit(small.settings(step), [=](int mb, const MicroBatchRows& rows) {
         if (mb == 1) throw NoTokens();
-        whole(mb, targets, tokens);
+        whole(mb, rows);
       });
     };
     EXPECT_THROW(fails(1), NoTokens);
@@ -269,7 +268,7 @@ TEST_F(ExecutorTest, TokensThatCannotBeFilledBeginNothing) {
     wait();
     EXPECT_THROW(small.executor().wait(), Error) << "no step is under way";
     EXPECT_THROW(fails(2), NoTokens);
-    EXPECT_THROW(small.executor().evaluate([](int, auto, auto) { throw NoTokens(); }), NoTokens);
+    EXPECT_THROW(small.executor().evaluate([](int, const MicroBatchRows&) { throw NoTokens(); }), NoTokens);
     small.submit(2);
     small.submit(3);
     wait();

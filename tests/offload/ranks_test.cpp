@@ -132,8 +132,7 @@ TEST_F(Ranks, EvaluateAMicroBatchEach) {
     two.load_weights(), one.load_weights();
     const FillTokens fill = two.data().of_step(5);
     const double of_first = one.executor().evaluate(fill);
-    const double of_second = one.executor().evaluate(
-        [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) { fill(1, tokens, targets); });
+    const double of_second = one.executor().evaluate([&](int, const MicroBatchRows& rows) { fill(1, rows); });
     EXPECT_EQ(two.executor().evaluate(fill), of_first + of_second);
   }
 }
@@ -237,7 +236,7 @@ TEST_F(Ranks, StopTogetherWhereOneRankAloneSeesIt) {
     training.load_weights();
     std::vector<std::int32_t> tokens[2] = {std::vector<std::int32_t>(kSequence), std::vector<std::int32_t>(kSequence)},
                               targets = tokens[0];
-    for (int rank = 0; rank < 2; ++rank) training.data().of_step(0)(rank, tokens[rank], targets);
+    for (int rank = 0; rank < 2; ++rank) training.data().of_step(0)(rank, {.tokens = tokens[rank], .targets = targets});
     const auto alone =
         std::ranges::find_if(tokens[1], [&](std::int32_t token) { return std::ranges::count(tokens[0], token) == 0; });
     ASSERT_NE(alone, tokens[1].end());

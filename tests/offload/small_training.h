@@ -85,11 +85,11 @@ struct SmallData {
   int micro_batches = 1;
 
   FillTokens of_step(std::int64_t step) const {
-    return [this, step](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    return [this, step](int mb, const MicroBatchRows& filled) {
       for (std::int64_t i = 0; i < rows; ++i) {
         const std::int64_t at = ((step * micro_batches + mb) * rows + i) % 96;
-        tokens[i] = static_cast<std::int32_t>(at * at * 31 % vocabulary);
-        targets[i] = at % 7 == 3 ? -100 : static_cast<std::int32_t>((at + 1) * (at + 1) * 31 % vocabulary);
+        filled.tokens[i] = static_cast<std::int32_t>(at * at * 31 % vocabulary);
+        filled.targets[i] = at % 7 == 3 ? -100 : static_cast<std::int32_t>((at + 1) * (at + 1) * 31 % vocabulary);
       }
     };
   }
@@ -97,7 +97,7 @@ struct SmallData {
     std::int64_t count = 0;
     std::vector<std::int32_t> tokens(rows), targets(rows);
     for (int mb = 0; mb < micro_batches; ++mb) {
-      of_step(step)(mb, tokens, targets);
+      of_step(step)(mb, {.tokens = tokens, .targets = targets});
       for (const std::int32_t target : targets) count += target >= 0;
     }
     return count;

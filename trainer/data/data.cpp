@@ -12,6 +12,7 @@
 #include "trainer/data/data_files.h"
 #include "trainer/data/data_order.h"
 #include "trainer/data/data_source.h"
+#include "trainer/data/packed_rows.h"
 #include "trainer/data/text_documents.h"
 #include "trainer/data/text_tools.h"
 #include "trainer/data/token_file.h"
@@ -29,12 +30,16 @@ constexpr std::string_view kAllowedFiles = ".txt, .jsonl and .bin files, or dire
 
 constexpr std::string_view kExtensions[] = {".txt", ".jsonl", ".bin"};
 
+bool is_of_rows(const std::string& path) { return fs::path(path).extension() == ".jsonl"; }
+
 DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request;
   request.tokenizer = tokenizer_of(options);
   request.template_date = options.data.template_date;
   request.format = options.data.format;
   request.truncate = options.data.truncate;
+  request.packing = options.data.packing;
+  request.split_rows = options.data.split_rows;
   request.skip_bad_lines = options.data.skip_bad_lines;
   request.train_on = options.data.train_on;
   request.text_ends = options.data.text_ends;
@@ -64,11 +69,12 @@ class DataFiles {
         tools_(request.tokenizer, date_of(request.template_date)),
         shape_{request.seq_length, request.vocabulary} {}
 
+  // Nothing, if its rows are to be packed with those of other files.
   std::unique_ptr<SequenceSource> open(const std::string& path) {
     const std::string extension = fs::path(path).extension().string();
     std::error_code ignored;
     if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request_.flag, path));
-    if (extension == ".jsonl") return open_rows(path);
+    if (is_of_rows(path)) return open_rows(path);
     if (extension == ".txt") return open_text(path);
     if (request_.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape_);
     if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape_);
@@ -77,7 +83,7 @@ class DataFiles {
   }
   // No file may be opened after it.
   void finish() { rows_->finish(); }
-  const TokenRows& rows() const { return *rows_; }
+  const std::shared_ptr<TokenRows>& rows() const { return rows_; }
   const DocumentCounts& counts() const {
     static const DocumentCounts kNothing;
     return reader_ ? reader_->counts() : kNothing;
@@ -88,7 +94,7 @@ class DataFiles {
   std::unique_ptr<SequenceSource> open_rows(const std::string& path) {
     const std::int64_t first = rows_->rows();
     reader().read(path, [&](const DocumentPart& row) { rows_->add(row.tokens, row.targets); }, stop_where_requested);
-    return sequences_of_rows(rows_, first, rows_->rows() - first);
+    return request_.packing ? nullptr : sequences_of_rows(rows_, first, rows_->rows() - first);
   }
 
   // Tokenizes a text into a file without a name.
@@ -121,7 +127,9 @@ class DataFiles {
       const RowRules rules{.train_on = request_.train_on,
                            .text_ends = request_.text_ends,
                            .longest = request_.seq_length + 1,
-                           .long_rows = request_.truncate ? LongRows::truncate : LongRows::refuse,
+                           .long_rows = request_.split_rows ? LongRows::keep
+                                        : request_.truncate ? LongRows::truncate
+                                                            : LongRows::refuse,
                            .vocabulary = request_.vocabulary,
                            .needs_loss = true};
       reader_.emplace(tools_, rules, *pool_, request_.skip_bad_lines ? BadLines::skip : BadLines::refuse);
@@ -159,10 +167,11 @@ DataFigures figures_of(const DataFiles& files, const std::vector<std::unique_ptr
   for (const auto& source : sources) {
     figures.tokens += source->tokens();
     figures.positions += source->sequences() * seq_length;
-    for (std::int64_t i = 0; i < source->sequences(); ++i) figures.with_loss += source->counted(i);
+    for (std::int64_t i = 0; i < source->sequences(); ++i) {
+      figures.with_loss += source->counted(i);
+      figures.padding += seq_length - source->positions(i);
+    }
   }
-  const TokenRows& rows = files.rows();
-  for (std::int64_t row = 0; row < rows.rows(); ++row) figures.padding += seq_length + 1 - rows.length(row);
   return figures;
 }
 
@@ -198,18 +207,23 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request) {
   DataFiles files(request_);
   std::int64_t too_short = 0, left_over = 0;
   for (const std::string& path : paths) {
-    sources_.push_back(files.open(path));
-    too_short += sources_.back()->sequences() == 0 ? 1 : 0;
-    left_over += sources_.back()->tokens_left_over();
-    first_.push_back(first_.back() + sources_.back()->sequences());
+    std::unique_ptr<SequenceSource> source = files.open(path);
+    if (!source) continue;
+    too_short += source->sequences() == 0 ? 1 : 0;
+    left_over += source->tokens_left_over();
+    add(std::move(source));
   }
   files.finish();
+  if (request.packing) pack(files.rows(), paths);
   const DocumentCounts& counts = files.counts();
   const std::string left_out = counts.bad_lines == 0 ? ""
                                                      : fmt::format("{} left out, the first: {}",
                                                                    counted(counts.bad_lines, "bad line"), counts.first_bad_line);
   refuse_too_few(paths, left_out);
   figures_ = figures_of(files, sources_, request.seq_length);
+  if (packs_)
+    figures_.packs = packs_->packs(), figures_.split = packs_->split_rows(), figures_.pieces_left_out = packs_->pieces_left_out();
+
   summary_ = fmt::format("{}, {} of {}", counted(std::ssize(paths), "file"), counted(sequences(), "sequence"),
                          counted(request.seq_length, "position"));
   if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
@@ -218,6 +232,22 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request) {
   if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
   if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
   if (!left_out.empty()) summary_ += "; " + left_out;
+}
+
+void BatchSampler::add(std::unique_ptr<SequenceSource> source) {
+  first_.push_back(first_.back() + source->sequences());
+  sources_.push_back(std::move(source));
+}
+
+void BatchSampler::pack(const std::shared_ptr<TokenRows>& rows, const std::vector<std::string>& files) {
+  const bool has_rows = std::ranges::any_of(files, [](const std::string& file) { return is_of_rows(file); });
+  if (!has_rows && request_.flag == "--data") {
+    throw InputError(fmt::format("--packing: found no .jsonl file in {}, allowed: where there are rows", request_.flag),
+                     "windows of text and token files have no padding: leave it out");
+  }
+  packs_ = std::make_shared<const Packs>(
+      *rows, PackRules{.seq_length = request_.seq_length, .order = request_.order, .seed = request_.seed});
+  add(sequences_of_packs(rows, packs_));
 }
 
 void BatchSampler::refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const {
@@ -280,7 +310,8 @@ std::string BatchSampler::words_of_epoch() const {
   return spillway::words_of_epoch(sequences_of_epoch(), request_.micro_batch_size * request_.micro_batches);
 }
 
-void settle_epochs(RunOptions& options, const BatchSampler& data) {
+void settle_by_data(RunOptions& options, const BatchSampler& data) {
+  options.data.mean_document = data.mean_document();
   if (!options.batch.epochs) return;
   options.batch.train_iters = data.steps_of(*options.batch.epochs);
   options.batch.epochs.reset();
@@ -288,28 +319,36 @@ void settle_epochs(RunOptions& options, const BatchSampler& data) {
 }
 
 void BatchSampler::fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens,
-                        std::span<std::int32_t> targets) {
+                        std::span<std::int32_t> targets, std::span<std::int32_t> documents) {
   const auto length = static_cast<std::size_t>(request_.seq_length);
   const auto rows = static_cast<std::size_t>(request_.micro_batch_size);
   SPILLWAY_CHECK(tokens.size() == rows * length && targets.size() == rows * length,
                  "room for {} tokens and {} targets of {} x {}", tokens.size(), targets.size(), rows, length);
   const std::int64_t position = (step * request_.micro_batches + micro_batch) * request_.micro_batch_size;
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::int64_t sequence = sequence_at(position + static_cast<std::int64_t>(row));
-    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(first_, sequence) - first_.begin() - 1);
-    sources_[file]->read(sequence - first_[file], tokens.subspan(row * length, length), targets.subspan(row * length, length));
+    const auto [source, index] = source_of(sequence_at(position + static_cast<std::int64_t>(row)));
+    source.read(index, {.tokens = tokens.subspan(row * length, length),
+                        .targets = targets.subspan(row * length, length),
+                        .documents = documents.empty() ? documents : documents.subspan(row * length, length)});
   }
 }
 
-std::int64_t BatchSampler::counted_tokens(std::int64_t step) const {
-  const std::int64_t global = request_.micro_batch_size * request_.micro_batches;
-  std::int64_t counted = 0;
-  for (std::int64_t i = 0; i < global; ++i) {
-    const std::int64_t sequence = sequence_at(step * global + i);
-    const auto file = static_cast<std::size_t>(std::ranges::upper_bound(first_, sequence) - first_.begin() - 1);
-    counted += sources_[file]->counted(sequence - first_[file]);
-  }
-  return counted;
+std::pair<SequenceSource&, std::int64_t> BatchSampler::source_of(std::int64_t sequence) const {
+  const auto source = static_cast<std::size_t>(std::ranges::upper_bound(first_, sequence) - first_.begin() - 1);
+  return {*sources_[source], sequence - first_[source]};
 }
+
+std::int64_t BatchSampler::sum_over(std::int64_t step, std::int64_t (SequenceSource::*number)(std::int64_t) const) const {
+  const std::int64_t global = request_.micro_batch_size * request_.micro_batches;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < global; ++i) {
+    const auto [source, index] = source_of(sequence_at(step * global + i));
+    sum += (source.*number)(index);
+  }
+  return sum;
+}
+
+std::int64_t BatchSampler::counted_tokens(std::int64_t step) const { return sum_over(step, &SequenceSource::counted); }
+std::int64_t BatchSampler::positions(std::int64_t step) const { return sum_over(step, &SequenceSource::positions); }
 
 }  // namespace spillway

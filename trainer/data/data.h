@@ -8,10 +8,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/data/data_figures.h"
 #include "trainer/data/data_source.h"
+#include "trainer/data/packing.h"
 #include "trainer/options/options.h"
 
 namespace spillway {
@@ -25,6 +27,8 @@ struct DataRequest {
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;        // cut rows longer than T + 1 tokens instead of refusing them
+  bool packing = false;         // rows lie together in sequences (packing.h)
+  bool split_rows = false;      // with packing: rows longer than T + 1 tokens go on in another sequence
   bool skip_bad_lines = false;  // in JSONL
   bool drop_last = false;       // an epoch is whole steps: the last sequences, too few for a step, are dropped
   TrainOn train_on = TrainOn::assistant;
@@ -54,32 +58,42 @@ class BatchSampler {
   BatchSampler& operator=(BatchSampler&&) noexcept;
 
   // Fills micro-batch `micro_batch` of step `step` (from 0). Positions without loss have the target kNoLoss; padding has token 0.
-  // The data is complete on return. One caller at a time: it reads through a buffer of its own.
+  // `documents`: where each position's document begins in its sequence; empty, unless rows are packed. The data is complete on
+  // return. One caller at a time: it reads through a buffer of its own.
   void fill(std::int64_t step, std::int64_t micro_batch, std::span<std::int32_t> tokens /*[B, T]*/,
-            std::span<std::int32_t> targets /*[B, T]*/);
+            std::span<std::int32_t> targets /*[B, T]*/, std::span<std::int32_t> documents /*[B, T]*/ = {});
 
   // Number of positions with loss in all M micro-batches of the step; known without reading the data.
   std::int64_t counted_tokens(std::int64_t step) const;
+  std::int64_t positions(std::int64_t step) const;  // in all M micro-batches of the step, without padding
 
   std::int64_t sequences() const;           // in one epoch, before drop_last
   std::int64_t sequences_of_epoch() const;  // in one epoch, after drop_last
   const DataFigures& figures() const { return figures_; }
   std::int64_t steps_of(double epochs) const;  // rounded up; InputError if not even one epoch has a step
   std::string words_of_epoch() const;
-  std::string summary() const { return summary_; }  // one line for people: files, sequences, figures
+  double mean_document() const { return packs_ ? packs_->mean_document() : 0; }  // 0: there are no packs
+  std::string summary() const { return summary_; }                               // one line for people: files, sequences, figures
 
  private:
+  void add(std::unique_ptr<SequenceSource> source);
+  void pack(const std::shared_ptr<TokenRows>& rows, const std::vector<std::string>& files);
   void refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const;
   std::int64_t sequence_at(std::int64_t position) const;  // `position` counts over all epochs
+  // The source of a sequence, and its index there.
+  std::pair<SequenceSource&, std::int64_t> source_of(std::int64_t sequence) const;
+  // Sums a number of each sequence over those of a step.
+  std::int64_t sum_over(std::int64_t step, std::int64_t (SequenceSource::*number)(std::int64_t) const) const;
 
   DataRequest request_;
   std::vector<std::unique_ptr<SequenceSource>> sources_;  // in file order
   std::vector<std::int64_t> first_ = {0};                 // [files + 1] first sequence of each file
   DataFigures figures_;
+  std::shared_ptr<const Packs> packs_;  // null: there are none
   std::string summary_;
 };
 
-// Where --epochs is given: sets --train-iters in its place.
-void settle_epochs(RunOptions& options, const BatchSampler& data);
+// Sets what a plan takes from the data: --train-iters in place of --epochs, and the length of packed documents.
+void settle_by_data(RunOptions& options, const BatchSampler& data);
 
 }  // namespace spillway

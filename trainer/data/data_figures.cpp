@@ -22,6 +22,10 @@ std::string words_of(const DataFigures& figures) {
   if (figures.padding > 0)
     words += fmt::format("; {:.1f} % of positions are padding", percent(figures.padding, figures.positions));
   if (figures.cut > 0) words += fmt::format("; {} cut", counted(figures.cut, "row"));
+  if (figures.packs > 0) words += fmt::format("; rows lie in {}", counted(figures.packs, "pack"));
+  if (figures.split > 0) words += fmt::format("; {} split", counted(figures.split, "row"));
+  if (figures.pieces_left_out > 0)
+    words += fmt::format(", {} of them left out, without loss", counted(figures.pieces_left_out, "piece"));
   return words;
 }
 

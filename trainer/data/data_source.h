@@ -1,5 +1,6 @@
-// Sequences of one file, by index. Token files are cut into windows; a JSONL file has one sequence in each row.
-// Not here: the order of the sequences (data.h), how rows become tokens (text_documents.h).
+// Sequences of one file, or of all rows, by index. Token files are cut into windows; a JSONL file has one sequence in each row,
+// unless rows are packed.
+// Not here: the order of the sequences (data.h), how rows become tokens (text_documents.h), packs (packing.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,12 @@
 
 namespace spillway {
 
+// Room for one sequence.
+struct SequenceRows {
+  std::span<std::int32_t> tokens, targets;  // [T]
+  std::span<std::int32_t> documents;        // [T], where each position's document begins; empty: nobody packs
+};
+
 // T: positions in a sequence. V: vocabulary.
 class SequenceSource {
  public:
@@ -18,7 +25,8 @@ class SequenceSource {
   virtual std::int64_t tokens() const = 0;
   // Number of positions with loss in a sequence, at least one.
   virtual std::int64_t counted(std::int64_t index) const = 0;
-  virtual void read(std::int64_t index, std::span<std::int32_t> tokens /*[T]*/, std::span<std::int32_t> targets /*[T]*/) = 0;
+  virtual std::int64_t positions(std::int64_t index) const = 0;  // of a sequence, without padding
+  virtual void read(std::int64_t index, const SequenceRows& rows) = 0;
   virtual std::int64_t tokens_left_over() const { return 0; }  // tokens at the end, too few for a sequence
 };
 

@@ -1,6 +1,7 @@
 // Token files: text as bytes, llm.c's .bin, raw 16-bit tokens. Little endian, like all machines that Spillway runs on.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -98,15 +99,17 @@ class TokenFile final : public SequenceSource {
     return sequences() == 0 ? layout_.tokens : layout_.tokens - 1 - sequences() * shape_.seq_length;
   }
 
-  void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
+  std::int64_t positions(std::int64_t) const override { return shape_.seq_length; }
+  void read(std::int64_t index, const SequenceRows& rows) override {
     const std::int64_t first = index * shape_.seq_length;
     file_.read(layout_.first_byte + first * layout_.width, buffer_);
     std::uint32_t token = checked(first, buffer_.data());
     for (std::int64_t t = 0; t < shape_.seq_length; ++t) {
-      tokens[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
+      rows.tokens[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
       token = checked(first + t + 1, buffer_.data() + (t + 1) * layout_.width);
-      targets[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
+      rows.targets[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(token);
     }
+    std::ranges::fill(rows.documents, 0);
   }
 
  private:

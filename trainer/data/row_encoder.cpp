@@ -34,7 +34,7 @@ EncodedRow RowEncoder::encode(std::string_view line, const std::string& file, Id
   const std::size_t first = tokens.size();
   EncodedRow row;
   try {
-    const std::string problem = read_row(line, {.most = rules_.longest, .vocabulary = rules_.vocabulary}, content_);
+    const std::string problem = read_row(line, {.most = most_tokens(), .vocabulary = rules_.vocabulary}, content_);
     if (!problem.empty()) throw InputError(problem);
     switch (content_.shape) {
       case RowShape::ids: add_ids(tokens, targets); break;
@@ -54,10 +54,10 @@ EncodedRow RowEncoder::encode(std::string_view line, const std::string& file, Id
     if (row.tokens == 0 && rules_.needs_loss)
       throw InputError(fmt::format("found {} \"{}\", allowed: at least one token",
                                    content_.shape == RowShape::text ? "an empty" : "no text in", content_.key));
-    row.is_cut = row.tokens > rules_.longest;
+    row.is_cut = row.tokens > rules_.longest && rules_.long_rows != LongRows::keep;
     if (row.is_cut && rules_.long_rows == LongRows::refuse) {
       throw InputError(fmt::format("found {} tokens, allowed: at most {} (--seq-length + 1)", row.tokens, rules_.longest),
-                       "lengthen --seq-length, or cut such rows with --truncate");
+                       "lengthen --seq-length, cut such rows with --truncate, or pack them with --packing --split-rows");
     }
     if (row.is_cut) {
       tokens.resize(first + static_cast<std::size_t>(rules_.longest));

@@ -14,7 +14,7 @@
 
 namespace spillway {
 
-enum class LongRows : std::uint8_t { refuse, truncate };  // rows to be refused are bad lines
+enum class LongRows : std::uint8_t { refuse, truncate, keep };  // rows to be refused are bad lines
 
 // What becomes of rows. As it stands: tokens as they are, every token a target.
 struct RowRules {
@@ -43,6 +43,7 @@ class RowEncoder {
                     std::vector<std::int32_t>& targets);
 
  private:
+  std::int64_t most_tokens() const { return rules_.long_rows == LongRows::keep ? INT64_MAX : rules_.longest; }
   TokenEncoder& encoder(const std::string& file);
   void add_ids(std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) const;
   void add_text(const std::string& file, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets);

@@ -24,14 +24,16 @@ class RowsOfFile final : public SequenceSource {
     return tokens;
   }
   std::int64_t counted(std::int64_t index) const override { return rows_->with_loss(first_ + index); }
-  void read(std::int64_t index, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) override {
+  std::int64_t positions(std::int64_t index) const override { return rows_->length(first_ + index) - 1; }
+  void read(std::int64_t index, const SequenceRows& rows) override {
     rows_->read(first_ + index, row_, row_targets_);
     const std::size_t used = row_.size() - 1;
-    SPILLWAY_CHECK(used <= tokens.size(), "a row of {} tokens for {} positions", row_.size(), tokens.size());
-    std::copy_n(row_.begin(), used, tokens.begin());
-    std::copy_n(row_targets_.begin() + 1, used, targets.begin());
-    std::ranges::fill(tokens.subspan(used), 0);
-    std::ranges::fill(targets.subspan(used), kNoLoss);
+    SPILLWAY_CHECK(used <= rows.tokens.size(), "a row of {} tokens for {} positions", row_.size(), rows.tokens.size());
+    std::copy_n(row_.begin(), used, rows.tokens.begin());
+    std::copy_n(row_targets_.begin() + 1, used, rows.targets.begin());
+    std::ranges::fill(rows.tokens.subspan(used), 0);
+    std::ranges::fill(rows.targets.subspan(used), kNoLoss);
+    std::ranges::fill(rows.documents, 0);
   }
 
  private:

@@ -12,9 +12,6 @@ constexpr LaterFlags kTable[] = {
      "it is of --dtype fp16, which this version does not run",
      "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
     {"lora-dropout", "this version's adapters have no dropout", "Leave it out: --weight-decay and fewer steps do much of it."},
-    {"packing", "this version does not pack documents so that they do not see each other",
-     "Text and token files are cut into windows of --seq-length + 1 tokens, rows of JSONL are padded without loss: leave it "
-     "out."},
     {"reduce-dtype", "this version's ranks are threads of one process, which add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
     {"deepspeed-config", "this version does not read DeepSpeed's JSON",

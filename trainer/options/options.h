@@ -53,11 +53,15 @@ struct DataOptions {
   DataFormat format = DataFormat::automatic;
   DataOrder order = DataOrder::shuffled;
   bool truncate = false;
+  bool packing = false;     // rows lie together in sequences, as documents that do not see each other
+  bool split_rows = false;  // with packing: rows longer than a sequence go on in another
   bool skip_bad_lines = false;
   bool drop_last = false;                 // the last sequences of an epoch that do not fill a step
   TrainOn train_on = TrainOn::assistant;  // turns of a conversation that have loss
   std::string template_date;              // YYYY-MM-DD, which chat templates learn; empty: today's
   TextEnds text_ends = TextEnds::both;    // both: rows of text get the tokenizer's leading tokens and its end token
+  // With packing, once the data are read: Packs::mean_document, by which plans count the work of attention. Not a flag.
+  double mean_document = 0;
 };
 
 struct BatchOptions {
@@ -65,7 +69,7 @@ struct BatchOptions {
   std::int64_t global_batch_size = 0;  // 0 until resolved: then micro_batch_size × ranks where not given
   std::int64_t seq_length = 0;         // 0: the model's longest sequence, at most kDefaultSeqLength (see seq_length_for)
   std::int64_t train_iters = 100;
-  std::optional<double> epochs;  // passes over the data; train_iters follows from it once the data are read (settle_epochs)
+  std::optional<double> epochs;  // passes over the data; train_iters follows from it once the data are read (settle_by_data)
 };
 
 struct OptimizerOptions {

@@ -64,6 +64,13 @@ void add_data(std::vector<Flag>& table) {
       "truncate", "", F::boolean, "cut JSONL rows longer than the sequence rather than refuse them",
       SET { o.data.truncate = v.text() == "true"; }, GET { return o.data.truncate; });
   add(
+      "packing", "", F::boolean,
+      "put JSONL rows together in sequences, as documents that do not see each other, rather than pad each to a sequence",
+      SET { o.data.packing = v.text() == "true"; }, GET { return o.data.packing; });
+  add(
+      "split-rows", "", F::boolean, "with --packing: rows longer than the sequence go on in another, as a new document",
+      SET { o.data.split_rows = v.text() == "true"; }, GET { return o.data.split_rows; });
+  add(
       "skip-bad-lines", "", F::boolean, "leave out rows of JSONL that are not right, and count them",
       SET { o.data.skip_bad_lines = v.text() == "true"; }, GET { return o.data.skip_bad_lines; });
   add(

@@ -79,6 +79,14 @@ void validate_memory(const MemoryOptions& memory) {
   if (memory.activation_tier == SavedRequest::nvme) needs_nvme("--activation-tier");
 }
 
+void validate_data(const DataOptions& data) {
+  if (!data.split_rows) return;
+  if (!data.packing)
+    throw InputError("--split-rows: found without --packing, allowed: together with it",
+                     "rows that are not packed are cut with --truncate");
+  if (data.truncate) throw InputError("--split-rows: found with --truncate, allowed: one of the two");
+}
+
 void validate_samples(const LogOptions& log) {
   const bool prompts = !log.sample_prompt.empty(), chats = !log.sample_chat.empty(), samples = log.sample_interval > 0;
   if (prompts && chats) throw InputError("--sample-chat: found with --sample-prompt, allowed: one of the two");
@@ -116,10 +124,11 @@ void validate(RunOptions& options) {
   validate_ranks(options.parallel);
   validate_batch(options.batch, options.parallel.ranks);
   validate_memory(options.memory);
+  validate_data(options.data);
   if (options.schedule.min_lr > options.schedule.lr) {
     throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
   }
-  // Throws if the spans do not fit one another. The steps of epochs are known later (settle_epochs).
+  // Throws if the spans do not fit one another. The steps of epochs are known later (settle_by_data).
   if (!options.batch.epochs) (void)LrSchedule(options.schedule, options.batch.train_iters);
   if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
     throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");

@@ -17,6 +17,13 @@
 namespace spillway {
 namespace {
 
+// Of packs: a whole sequence where the data are not read, as on other ranks than the one that plans.
+double mean_document(const DataOptions& data, std::int64_t sequence) {
+  if (!data.packing) return 0;
+  const auto whole = static_cast<double>(sequence);
+  return data.mean_document > 0 ? std::min(data.mean_document, whole) : whole;
+}
+
 BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head,
                            const ScratchBound& scratch) {
   return {.dtype = options.precision.dtype,
@@ -24,6 +31,7 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .sequence = sequence,
           .head = head,
           .scratch = scratch,
+          .mean_document = mean_document(options.data, sequence),
           .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning,
           .adapter = adapter_spec_of(options)};
 }

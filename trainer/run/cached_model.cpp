@@ -82,12 +82,11 @@ std::span<const float> CachedModel::begin(std::span<const std::int32_t> prompt) 
     // The last part ends with the prompt, and tokens that it reads again give the same values. Padding rows after a short prompt
     // are overwritten later.
     const std::int64_t first = std::clamp<std::int64_t>(length - rows, 0, next);
-    logits = impl_->run->executor().logits({.position = first, .row = std::min(rows, length - first) - 1},
-                                           [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t>) {
-                                             for (std::int64_t i = 0; i < rows; ++i)
-                                               tokens[static_cast<std::size_t>(i)] =
-                                                   first + i < length ? prompt[static_cast<std::size_t>(first + i)] : 0;
-                                           });
+    logits = impl_->run->executor().logits(
+        {.position = first, .row = std::min(rows, length - first) - 1}, [&](int, const MicroBatchRows& filled) {
+          for (std::int64_t i = 0; i < rows; ++i)
+            filled.tokens[static_cast<std::size_t>(i)] = first + i < length ? prompt[static_cast<std::size_t>(first + i)] : 0;
+        });
   }
   impl_->read = length;
   return logits;
@@ -96,7 +95,7 @@ std::span<const float> CachedModel::begin(std::span<const std::int32_t> prompt) 
 std::span<const float> CachedModel::next(std::int32_t token) {
   const std::int64_t position = impl_->read++;
   return impl_->run->executor().logits({.single_row = true, .position = position, .row = 0},
-                                       [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t>) { tokens[0] = token; });
+                                       [&](int, const MicroBatchRows& rows) { rows.tokens[0] = token; });
 }
 
 std::int64_t CachedModel::position() const noexcept { return impl_->read; }

@@ -46,14 +46,14 @@ LossSum loss_over(Executor& executor, BatchSampler& data, const EvaluationRound&
   const std::int64_t sequences = data.sequences();
   for (std::int64_t batch = 0; batch * round.micro_batch_size < sequences; batch += round.ranks) {
     if (keep_going) keep_going();
-    loss.sum += executor.evaluate([&](int rank, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    loss.sum += executor.evaluate([&](int rank, const MicroBatchRows& of) {
       const std::int64_t first = (batch + rank) * round.micro_batch_size,
                          rows = std::clamp<std::int64_t>(sequences - first, 0, round.micro_batch_size);
-      data.fill(batch + rank, 0, tokens, targets);
+      data.fill(batch + rank, 0, of.tokens, of.targets, of.documents);
       // The data starts over at its end: sequences that come a second time are left out.
-      const auto kept = targets.size() / static_cast<std::size_t>(round.micro_batch_size) * static_cast<std::size_t>(rows);
-      std::ranges::fill(targets.subspan(kept), kNoLoss);
-      loss.tokens += static_cast<std::int64_t>(targets.size()) - std::ranges::count(targets, kNoLoss);
+      const auto kept = of.targets.size() / static_cast<std::size_t>(round.micro_batch_size) * static_cast<std::size_t>(rows);
+      std::ranges::fill(of.targets.subspan(kept), kNoLoss);
+      loss.tokens += std::ssize(of.targets) - std::ranges::count(of.targets, kNoLoss);
     });
   }
   if (loss.tokens == 0) throw InputError("the data to evaluate on has no position with a loss");

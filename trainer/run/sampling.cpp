@@ -35,12 +35,10 @@ std::string TrainingSamples::sample(Executor& executor) const {
   const auto most = std::min(static_cast<std::size_t>(seq_length_), tokens_.size() + static_cast<std::size_t>(most_tokens_));
   while (tokens.size() < most && !InterruptHandler::requested()) {
     const std::span<const float> logits =
-        executor.logits({.row = static_cast<std::int64_t>(tokens.size()) - 1},
-                        [&](int, std::span<std::int32_t> inputs, std::span<std::int32_t> targets) {
-                          std::ranges::fill(inputs, 0);
-                          std::ranges::copy(tokens, inputs.begin());
-                          std::ranges::fill(targets, kNoLoss);
-                        });
+        executor.logits({.row = static_cast<std::int64_t>(tokens.size()) - 1}, [&](int, const MicroBatchRows& rows) {
+          std::ranges::copy(tokens, rows.tokens.begin());
+          std::ranges::fill(rows.targets, kNoLoss);
+        });
     const auto next = static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
     if (ends_.contains(next)) break;
     tokens.push_back(next);

@@ -58,8 +58,7 @@ void StepLoop::begin_others(const TeamOfRun& team, const LogSink& log) {
   }
   for (int rank = 1; rank < team_->ranks(); ++rank) {
     receive_answer(team_->control(rank));
-    remotes_.push_back(
-        std::make_unique<RemoteRank>(team_->control(rank), plan_.choices.micro_batches, model_.of(plan_).graph.rows));
+    remotes_.push_back(std::make_unique<RemoteRank>(team_->control(rank), plan_.choices.micro_batches, model_.of(plan_).graph));
   }
 }
 
@@ -156,9 +155,8 @@ void StepLoop::submit(std::int64_t step) {
                                         .weight_decay = optimizer.weight_decay},
                               .clip = optimizer.clip_grad,
                               .counted_tokens = data_.counted_tokens(step)};
-  executor_->submit(settings, [&](int mb, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-    data_.fill(step, mb, tokens, targets);
-  });
+  executor_->submit(settings,
+                    [&](int mb, const MicroBatchRows& rows) { data_.fill(step, mb, rows.tokens, rows.targets, rows.documents); });
 }
 
 }  // namespace spillway

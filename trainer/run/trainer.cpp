@@ -30,6 +30,7 @@
 #include "trainer/plan/checkpoint_room.h"
 #include "trainer/plan/network_figures.h"
 #include "trainer/plan/plan_file.h"
+#include "trainer/plan/planned_data.h"
 #include "trainer/plan/prepared_run.h"
 #include "trainer/run/follower.h"
 #include "trainer/run/missing_weights.h"
@@ -52,8 +53,8 @@ class TrainingRun {
       : options_(resolved.options),
         team_(team),
         stored_(stored_state(options_)),
+        data_(data_before_plan(options_)),
         model_(options_),
-        data_(data_of_epochs(options_, model_)),
         planned_(planned(options_, model_)),
         plan_(*planned_.outcome.plan),
         compiled_(model_.of(plan_)),
@@ -102,14 +103,6 @@ class TrainingRun {
   }
 
  private:
-  // The number of steps is part of the plan, so that data come first where epochs are asked for.
-  static std::optional<BatchSampler> data_of_epochs(RunOptions& options, const PreparedModel& model) {
-    if (!options.batch.epochs) return std::nullopt;
-    std::optional<BatchSampler> data(training_data(options, model.seq_length(), model.model().config.vocab));
-    settle_epochs(options, *data);
-    return data;
-  }
-
   static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
     refuse_other_model(options, model.model().config);
     PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
@@ -300,8 +293,7 @@ class TrainingRun {
     record.lr = loop_->lr(outcome.step - 1);
     record.tokens = data_->counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
-    const std::int64_t micro_batches = plan_.choices.micro_batches * plan_.choices.sharding.ranks;
-    record.tokens_per_s = static_cast<double>(compiled_.graph.rows * micro_batches) / outcome.seconds;
+    record.tokens_per_s = static_cast<double>(data_->positions(outcome.step - 1)) / outcome.seconds;
     record.peak_bytes = outcome.peak;
     record.nvme_read_bytes = outcome.moved[Lane::nvme_read];
     record.nvme_written_bytes = outcome.moved[Lane::nvme_write];
@@ -376,8 +368,8 @@ class TrainingRun {
   ProcessTeam* const team_;
   InterruptHandler interrupt_;                // comes before the machine is measured or a byte is written
   const std::optional<DurableState> stored_;  // contents of the store of the run in --load
+  std::optional<BatchSampler> data_;          // filled by the constructor
   PreparedModel model_;
-  std::optional<BatchSampler> data_;  // filled by the constructor
   PlannedRun planned_;
   const Plan& plan_;
   const CompiledModel& compiled_;

@@ -134,7 +134,7 @@ class Verification {
     say_(fmt::format("second: {}", words_of(second)));
     BatchSampler data(training_data(options_, model_.seq_length(), model_.model().config.vocab));
     say_(data.summary());
-    settle_epochs(options_, data);
+    settle_by_data(options_, data);
     // Runs the steps that train would run, also beyond --train-iters.
     options_.batch.train_iters = std::max(options_.batch.train_iters, first_step() + steps_);
     result_.steps.resize(static_cast<std::size_t>(steps_));

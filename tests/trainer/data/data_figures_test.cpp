@@ -77,12 +77,12 @@ TEST(Data, FiguresAreToldBeforeTheFirstStep) {
   EXPECT_EQ(BatchSampler(request).steps_of(1.25), 3);
   RunOptions options;
   options.batch.epochs = 2.5;
-  settle_epochs(options, BatchSampler(request));
+  settle_by_data(options, BatchSampler(request));
   EXPECT_EQ(options.batch.train_iters, 5);
   EXPECT_FALSE(options.batch.epochs);
   options.batch.epochs = 0.5;
   options.schedule.lr_warmup_iters = 2;
-  EXPECT_REFUSED(settle_epochs(options, BatchSampler(request)), InputError, "--lr-warmup-iters: found 2, allowed: at most 1");
+  EXPECT_REFUSED(settle_by_data(options, BatchSampler(request)), InputError, "--lr-warmup-iters: found 2, allowed: at most 1");
 }
 
 }  // namespace

@@ -343,9 +343,9 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
                                           .weight_decay = optimizer.at("weight_decay")},
                                 .clip = numbers.at("clip_norm"),
                                 .counted_tokens = n - std::count(wanted.begin(), wanted.end(), -100)};
-    training.executor().submit(settings, [&](int, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-      std::copy(inputs.begin(), inputs.end(), tokens.begin());
-      std::copy(wanted.begin(), wanted.end(), targets.begin());
+    training.executor().submit(settings, [&](int, const MicroBatchRows& rows) {
+      std::copy(inputs.begin(), inputs.end(), rows.tokens.begin());
+      std::copy(wanted.begin(), wanted.end(), rows.targets.begin());
     });
     EXPECT_EQ(training.executor().wait().stopped, "");
   }
