@@ -48,9 +48,19 @@ std::vector<Place> add_between(ModelBuilder& builder, const std::string& unit, c
   return places;
 }
 
+// FNV-1a of the weight's name: it depends on no graph that the weight is in.
+std::uint64_t dropout_site(const FileTensor& weight, std::int64_t column_begin) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : weight.name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash + static_cast<std::uint64_t>(column_begin);
+}
+
 AdapterPlaces add_adapter(BlockLayout& layout, const Compute& compute, const FileTensor& weight, Place between) {
   const std::int64_t rank = compute.adapter->rank;
-  return {layout.add_stack({adapter_a(weight, rank)}), layout.add_stack({adapter_b(weight, rank)}), between};
+  return {.a = layout.add_stack({adapter_a(weight, rank)}),
+          .b = layout.add_stack({adapter_b(weight, rank)}),
+          .between = between,
+          .site = dropout_site(weight, 0)};
 }
 
 kernels::Product AdaptedLinear::into(Place x, Place between) const {
@@ -83,12 +93,34 @@ kernels::Product AdaptedLinear::back_into(Window dy, Place dbetween) const {
   return product;
 }
 
-kernels::Product AdaptedLinear::back_out_of(Place dbetween, Place dx, DType type) const {
-  return {.spec = ops::linear_input_gradient(compute.dtype, compute.rows, in, rank(), type),
-          .sum = Sum::add,
-          .a = dbetween,
-          .b = weight_place(compute, block, at.a),
-          .c = dx};
+Place AdaptedLinear::dropped(PassDraft& pass, Place x) const {
+  if (compute.adapter->dropout == 0) return x;
+  const Place y = pass.room(compute.rows * in * compute.element());
+  pass.add(dropout(compute.dtype, x, y));
+  return y;
+}
+
+void AdaptedLinear::add_back_out_of(PassDraft& pass, Place dbetween, Place dx, DType type) const {
+  const bool drops = compute.adapter->dropout > 0;
+  kernels::Product product{.spec = ops::linear_input_gradient(compute.dtype, compute.rows, in, rank(), type),
+                           .sum = drops ? Sum::write : Sum::add,
+                           .a = dbetween,
+                           .b = weight_place(compute, block, at.a),
+                           .c = drops ? pass.room(compute.rows * in * size_of(type)) : dx};
+  pass.add(product);
+  if (!drops) return;
+  kernels::Dropout of_dx = dropout(type, product.c, dx);
+  of_dx.adds = true;
+  pass.add(of_dx);
+}
+
+kernels::Dropout AdaptedLinear::dropout(DType type, Place x, Place y) const {
+  return {.type = type,
+          .elements = compute.rows * in,
+          .mask = {.site = at.site, .probability = compute.adapter->dropout},
+          .x = x,
+          .y = y,
+          .key = place_of(ControlWord::dropout)};
 }
 
 kernels::Product AdaptedLinear::a_gradient(Place dbetween, Place x) const {

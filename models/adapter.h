@@ -16,6 +16,7 @@ struct UnitGraph;
 struct AdapterSpec {
   std::int64_t rank = 0;  // r
   float scale = 1;
+  float dropout = 0;  // of what A reads, in training
   // Names of layers ("model.layers.0.self_attn.q_proj"), or their last parts ("q_proj", "self_attn.q_proj"); empty: all linear
   // layers but the head.
   std::vector<std::string> targets;

@@ -178,7 +178,7 @@ class Attention {
   }
   void add_forward(PassDraft& pass, const AdaptedLinear& adapter, Place x, Window y) const {
     if (!adapter.at) return;
-    pass.add(adapter.into(x, adapter.at.between));
+    pass.add(adapter.into(adapter.dropped(pass, x), adapter.at.between));
     pass.add(adapter.out_of(adapter.at.between, y, compute_.dtype));
   }
   // Behind the product that writes dx.
@@ -187,8 +187,8 @@ class Attention {
     const Place dbetween = pass.room(adapter.elements_between() * e());
     pass.add(adapter.back_into(dy, dbetween));
     pass.add(adapter.b_gradient(dy, adapter.at.between));
-    pass.add(adapter.a_gradient(dbetween, x));
-    pass.add(adapter.back_out_of(dbetween, dx, compute_.dtype));
+    pass.add(adapter.a_gradient(dbetween, adapter.dropped(pass, x)));
+    adapter.add_back_out_of(pass, dbetween, dx, compute_.dtype);
   }
 
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }

@@ -10,6 +10,7 @@ std::byte* address_of(const MicroBatchWords* words, ControlWord word) {
     case ControlWord::loss_scale: at = &words->loss_scale; break;
     case ControlWord::position: at = &words->position; break;
     case ControlWord::logits_row: at = &words->logits_row; break;
+    case ControlWord::dropout: at = &words->dropout; break;
     case ControlWord::none: break;
   }
   return static_cast<std::byte*>(const_cast<void*>(at));

@@ -164,6 +164,12 @@ void add_operands(Operands& out, Round& k) {
 }
 
 // A tile takes only its share of the tokens, but counts as writing or updating all of x: the tiles together write every row.
+void add_operands(Operands& out, Dropout& k) {
+  const Bytes bytes = k.elements * size_of(k.type);
+  out.read(k.x, bytes);
+  out.use(k.y, k.adds ? Access::update : Access::write, k.type, bytes);
+  out.use(k.key, Access::read, DType::float32, sizeof(std::uint64_t));
+}
 void add_operands(Operands& out, LookUp& k) {
   out.read(k.tokens, k.rows * kIndex);
   out.read(k.table, k.tile.rows * k.hidden * size_of(k.type));

@@ -14,6 +14,7 @@
 
 #include "memory/plan/unit.h"
 #include "models/activation.h"
+#include "models/dropout_mask.h"
 #include "models/kernel_shapes.h"
 
 namespace spillway {
@@ -34,7 +35,7 @@ enum class Space : std::uint8_t {
 };
 
 // Words that calls read and write at run time, MicroBatchWords in memory.
-enum class ControlWord : std::uint8_t { none, loss_sum, loss_scale, position, logits_row };
+enum class ControlWord : std::uint8_t { none, loss_sum, loss_scale, position, logits_row, dropout };
 
 // An operand begins `offset` bytes into its space. If it moves with a word, it begins `stride` bytes times that word further.
 struct Place {
@@ -182,6 +183,16 @@ struct Round {
   friend bool operator==(const Round&, const Round&) = default;
 };
 
+// y = mask(x), or y += mask(x): kept elements times the mask's factor, the others 0; all of x as it is if the key is 0.
+struct Dropout {
+  DType type = DType::bfloat16;
+  std::int64_t elements = 0;
+  DropoutMask mask;
+  bool adds = false;
+  Place x, y, key;
+  friend bool operator==(const Dropout&, const Dropout&) = default;
+};
+
 // x[i] = factor * table[token i] for the tokens of the tile.
 struct LookUp {
   DType type = DType::bfloat16;
@@ -262,9 +273,9 @@ struct Cap {
 
 using Kernel = std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
                             kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys,
-                            kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::LookUp,
-                            kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile,
-                            kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
+                            kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::Dropout,
+                            kernels::LookUp, kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward,
+                            kernels::LossTile, kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
 
 // A call in a list: a kernel, and the scratch that it may use while it runs.
 struct KernelCall {

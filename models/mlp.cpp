@@ -102,7 +102,7 @@ class Tile {
                                        .dup = dup,
                                        .h = h});
     down().add_gradients(pass, d_out, h);
-    if (at_.down_adapter) pass.add(down_adapter().a_gradient(down_dbetween, h));
+    if (at_.down_adapter) pass.add(down_adapter().a_gradient(down_dbetween, down_adapter().dropped(pass, h)));
 
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
@@ -124,7 +124,7 @@ class Tile {
     for (std::size_t i = 0; i < at_.up_adapters.size(); ++i) {
       const AdaptedLinear adapter = up_adapter(i);
       if (!adapter.at) continue;
-      if (part_.is_first) pass.add(adapter.into(xn, adapter.at.between));
+      if (part_.is_first) pass.add(adapter.into(adapter.dropped(pass, xn), adapter.at.between));
       pass.add(adapter.out_of(adapter.at.between, up_window(up_, i), compute_.dtype));
     }
   }
@@ -132,7 +132,7 @@ class Tile {
   void add_down_adapter(PassDraft& pass, Place h, Place out) const {
     const AdaptedLinear adapter = down_adapter();
     if (!adapter.at) return;
-    kernels::Product into = adapter.into(h, part_.is_only() ? adapter.at.between : values_.down_sum);
+    kernels::Product into = adapter.into(adapter.dropped(pass, h), part_.is_only() ? adapter.at.between : values_.down_sum);
     if (!part_.is_first) into.sum = Sum::add;
     if (!part_.is_only()) into.spec.output = DType::float32;
     pass.add(into);
@@ -151,7 +151,7 @@ class Tile {
       pass.add(adapter.back_into({d_out, H()}, dbetween));
       pass.add(adapter.b_gradient({d_out, H()}, adapter.at.between));
     }
-    pass.add(adapter.back_out_of(dbetween, dh, compute_.dtype));
+    adapter.add_back_out_of(pass, dbetween, dh, compute_.dtype);
     return dbetween;
   }
   // The tiles' parts of the gradient between the factors add up, last to first; the first one takes it on, to dxn.
@@ -168,8 +168,8 @@ class Tile {
     if (!part_.is_only())
       pass.add(
           kernels::Round{.type = compute_.dtype, .elements = adapter.elements_between(), .x = values_.up_dsum[i], .y = dbetween});
-    pass.add(adapter.a_gradient(dbetween, xn));
-    pass.add(adapter.back_out_of(dbetween, dxn, type));
+    pass.add(adapter.a_gradient(dbetween, adapter.dropped(pass, xn)));
+    adapter.add_back_out_of(pass, dbetween, dxn, type);
   }
 
   AdaptedLinear up_adapter(std::size_t i) const { return {compute_, H(), I(), at_.up_adapters[i], at_.adapter_block}; }
@@ -204,12 +204,14 @@ void add_adapters(BlockLayout& layout, const Compute& compute, const MlpSpec& sp
   for (std::size_t i = 0; i < spec.up_weights.size(); ++i) {
     AdapterPlaces& of = at.up_adapters.emplace_back(AdapterPlaces{.between = values.up_between[i]});
     if (!of) continue;
+    of.site = dropout_site(spec.up_weights[i], 0);
     if (part.is_first) of.a = layout.add_stack({adapter_a(spec.up_weights[i], rank)});
     of.b = layout.align();
     layout.add_rows(adapter_b(spec.up_weights[i], rank), column_begin, columns);
   }
   at.down_adapter.between = values.down_between;
   if (!at.down_adapter) return;
+  at.down_adapter.site = dropout_site(spec.down_weight, column_begin);
   at.down_adapter.a = layout.align();
   layout.add_columns(adapter_a(spec.down_weight, rank), column_begin, columns);
   if (part.is_last) at.down_adapter.b = layout.add_stack({adapter_b(spec.down_weight, rank)});

@@ -74,6 +74,7 @@ ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
                options.context, options.adapter,     options.mean_document},
       cuts_(cuts),
       scratch_(options.scratch ? options.scratch : [](const Kernel&) { return Bytes{0}; }) {
+  if (compute_.adapter && compute_.context > 0) compute_.adapter->dropout = 0;  // nothing is trained
   model_.graph.dtype = options.dtype;
   model_.graph.rows = compute_.rows;
   model_.graph.has_documents = static_cast<bool>(compute_.first_key());

@@ -6,9 +6,15 @@
 #include <cmath>
 
 #include "memory/base/error.h"
+#include "memory/base/random.h"
 #include "offload/block_squares.h"
 
 namespace spillway {
+namespace {
+
+constexpr std::uint64_t kDropout = 0xd409;  // the stream of random numbers for keys of dropout
+
+}  // namespace
 
 Operations::Operations(const Plan& plan, const UnitGraph& graph, Device& device, TierMemory& memory, int threads,
                        std::uint64_t seed, UpdateHashes* hashes, Communicator* communicator)
@@ -37,15 +43,22 @@ const std::int32_t* Operations::array(TokenArray array, const Run& run, int micr
   return reinterpret_cast<const std::int32_t*>(device_ + offset_of(array, run.token_set, micro_batch));
 }
 
-void Operations::fill_words(const Run& run, MicroBatchWords& words) {
+void Operations::fill_words(const Run& run, int micro_batch, MicroBatchWords& words) const {
   words.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
   words.position = run.logits ? run.logits->position : 0;
   words.logits_row = run.logits ? run.logits->row : 0;
+  words.dropout = 0;
+  if (run.evaluates || run.logits) return;
+  const int rank = communicator_ == nullptr ? 0 : communicator_->rank();
+  const auto of_all = static_cast<std::uint64_t>(rank * plan_.choices.micro_batches + micro_batch);
+  const RandomKey key = random_key(seed_, static_cast<std::uint64_t>(run.step->settings.adamw.step), kDropout, of_all);
+  words.dropout = (static_cast<std::uint64_t>(key.second) << 32 | key.first) | 1;
 }
 
 void Operations::begin_run(const Run& run) {
   if (kernels_ == nullptr || run.alone != 0) return;
-  for (MicroBatchWords& words : mirror_->words_to_send(run.index)) fill_words(run, words);
+  int micro_batch = 0;
+  for (MicroBatchWords& words : mirror_->words_to_send(run.index)) fill_words(run, micro_batch++, words);
   mirror_->send_words(run.index, micro_batches_of(run));
 }
 
@@ -149,7 +162,7 @@ void Operations::compute(const Run& run, int turn, const BoundOp& bound) {
   for (int i = 0; i < op.strip.count; ++i) {
     const int micro_batch = first_micro_batch(turn, op.strip) + i;
     MicroBatchWords& words_of_batch = words()[micro_batch];
-    if (kernels_ == nullptr) fill_words(run, words_of_batch);
+    if (kernels_ == nullptr) fill_words(run, micro_batch, words_of_batch);
     PassMemory memory = {.values = std::span(values_).first(pass.values_before),
                          .weights = weights_,
                          .gradients = pass.gradients,

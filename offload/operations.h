@@ -54,7 +54,7 @@ class Operations {
   MicroBatchWords* words() const { return reinterpret_cast<MicroBatchWords*>(resident(plan_.loss_buffer)); }  // [micro-batches]
   double* squares() const { return reinterpret_cast<double*>(resident(plan_.norm_buffer)); }   // of all blocks, by norm_words_
   double* factor() const { return reinterpret_cast<double*>(resident(plan_.factor_buffer)); }  // the norm and the clip factor
-  static void fill_words(const Run& run, MicroBatchWords& words);
+  void fill_words(const Run& run, int micro_batch, MicroBatchWords& words) const;
   int micro_batches_of(const Run& run) const { return run.evaluates ? 1 : plan_.choices.micro_batches; }
   std::string execute(const Run& run, int turn, const BoundOp& bound);
   void enqueue(const Run& run, int turn, const BoundOp& bound);

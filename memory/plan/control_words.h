@@ -14,6 +14,7 @@ struct MicroBatchWords {
   float loss_scale = 1;         // 1 / counted tokens of the global batch, times fp16's scale where there is one
   std::int64_t position = 0;    // position of the first row in its sequence; not 0 only where keys and values are cached
   std::int64_t logits_row = 0;  // the row whose logits are wanted, in [0, n)
+  std::uint64_t dropout = 0;    // the key of its masks; 0: nothing is dropped
 };
 
 inline constexpr Bytes kMicroBatchWordsBytes = sizeof(MicroBatchWords);

@@ -174,6 +174,10 @@ class Runner {
   }
 
   template <typename E>
+  void run(const Dropout& k) const {
+    ops::dropout(pool_, k.elements, k.mask, *at<std::uint64_t>(k.key), at<E>(k.x), at<E>(k.y), k.adds);
+  }
+  template <typename E>
   void run(const LookUp& k) const {
     ops::embedding_forward(pool_, k.rows, k.hidden, at<std::int32_t>(k.tokens), k.tile, at<E>(k.table), at<E>(k.x), k.factor);
   }

@@ -21,6 +21,7 @@
 #include "memory/base/types.h"
 #include "memory/plan/machine.h"
 #include "models/activation.h"
+#include "models/dropout_mask.h"
 #include "models/kernel_shapes.h"
 
 namespace spillway::ops {
@@ -176,6 +177,10 @@ void scale(const ThreadPool& pool, std::int64_t elements, float factor, E* x);
 // x becomes cap * tanh(x / cap), in place; the cap is positive.
 template <typename E>
 void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x);
+// y = mask(x), or y += mask(x). `key` names the micro-batch; 0: nothing is dropped.
+template <typename E>
+void dropout(const ThreadPool& pool, std::int64_t elements, const DropoutMask& mask, std::uint64_t key, const E* x /*[elements]*/,
+             E* y /*[elements]*/, bool adds);
 template <typename E>
 void cast_from_float(const ThreadPool& pool, std::int64_t elements, const float* x, E* y);
 template <typename E>

@@ -30,6 +30,7 @@ struct PointwiseKernels {
   decltype(&ops::accumulate_into<E>) accumulate_into;
   decltype(&ops::scale<E>) scale;
   decltype(&ops::softcap<E>) softcap;
+  decltype(&ops::dropout<E>) dropout;
   decltype(&ops::cast_from_float<E>) cast_from_float;
   decltype(&ops::cast_to_float<E>) cast_to_float;
 };
@@ -207,6 +208,39 @@ void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x) {
   });
 }
 
+// The float factor where random_bits() of the key keeps an element, else 0; for elements from `place` on.
+HWY_INLINE Float factors(RandomKey key, std::uint32_t place, std::uint32_t threshold, float factor) {
+  const hn::RebindToUnsigned<FloatTag> d;
+  const auto counter = hn::Add(hn::Mul(hn::Iota(d, 0), hn::Set(d, kRandomStride)), hn::Set(d, place * kRandomStride + key.first));
+  auto x = hn::Xor(hn::Xor(counter, hn::ShiftRight<16>(counter)), hn::Set(d, key.second));
+  x = hn::Mul(x, hn::Set(d, kRandomMix));
+  x = hn::Xor(x, hn::ShiftRight<16>(x));
+  const auto drops = hn::Lt(x, hn::Set(d, threshold));
+  return hn::IfThenZeroElse(hn::RebindMask(FloatTag(), drops), splat(factor));
+}
+
+template <typename E>
+void dropout(const ThreadPool& pool, std::int64_t elements, const DropoutMask& mask, std::uint64_t key, const E* x, E* y,
+             bool adds) {
+  static_assert(kRandomKeyIndices % kChunk == 0, "a chunk's elements share a key");
+  const std::uint32_t threshold = mask.threshold();
+  in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
+    const auto at = static_cast<std::uint64_t>(first);
+    const RandomKey of = mask.key(key, at / kRandomKeyIndices);
+    const auto place = static_cast<std::uint32_t>(at % kRandomKeyIndices);
+    for_vectors(count, [&](std::int64_t i, auto part) HWY_ATTR {
+      Float value = load(x + first + i, part);
+      if (key != 0) {
+        const Float keeps = factors(of, place + static_cast<std::uint32_t>(i), threshold, mask.factor());
+        // Selected, not multiplied by 0: what is dropped is 0 whatever it was.
+        value = hn::IfThenElseZero(hn::Ne(keeps, zero()), hn::Mul(value, keeps));
+      }
+      if (adds) value = hn::Add(load(y + first + i, part), value);
+      store(value, y + first + i, part);
+    });
+  });
+}
+
 template <typename From, typename To>
 void cast(const ThreadPool& pool, std::int64_t elements, const From* x, To* y) {
   in_chunks(pool, elements, [&](std::int64_t first, std::int64_t count) HWY_ATTR {
@@ -216,8 +250,8 @@ void cast(const ThreadPool& pool, std::int64_t elements, const From* x, To* y) {
 
 template <typename E>
 PointwiseKernels<E> kernels() {
-  return {gated_forward<E>,   gated_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>,
-          accumulate_into<E>, scale<E>,          softcap<E>,      cast<float, E>,   cast<E, float>};
+  return {gated_forward<E>, gated_backward<E>, gelu_forward<E>, gelu_backward<E>, add<E>,        accumulate_into<E>,
+          scale<E>,         softcap<E>,        dropout<E>,      cast<float, E>,   cast<E, float>};
 }
 
 }  // namespace
@@ -268,6 +302,12 @@ void softcap(const ThreadPool& pool, std::int64_t elements, float cap, E* x) {
   best<E>().softcap(pool, elements, cap, x);
 }
 template <typename E>
+void dropout(const ThreadPool& pool, std::int64_t elements, const DropoutMask& mask, std::uint64_t key, const E* x, E* y,
+             bool adds) {
+  SPILLWAY_CHECK(mask.probability >= 0 && mask.probability < 1, "dropout of {}", mask.probability);
+  best<E>().dropout(pool, elements, mask, key, x, y, adds);
+}
+template <typename E>
 void cast_from_float(const ThreadPool& pool, std::int64_t elements, const float* x, E* y) {
   best<E>().cast_from_float(pool, elements, x, y);
 }
@@ -296,6 +336,7 @@ void fill_zero(const ThreadPool& pool, Bytes bytes, void* data) {
   template void accumulate_into(const ThreadPool&, std::int64_t, const E*, float*);                                    \
   template void scale(const ThreadPool&, std::int64_t, float, E*);                                                     \
   template void softcap(const ThreadPool&, std::int64_t, float, E*);                                                   \
+  template void dropout(const ThreadPool&, std::int64_t, const DropoutMask&, std::uint64_t, const E*, E*, bool);       \
   template void cast_from_float(const ThreadPool&, std::int64_t, const float*, E*);                                    \
   template void cast_to_float(const ThreadPool&, std::int64_t, const E*, float*);
 SPILLWAY_INSTANTIATE(float)

@@ -159,6 +159,21 @@ class Launcher {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) { scale<float, T>(k.elements, 1.0f, at<float>(k.x), at<T>(k.y)); });
   }
 
+  void operator()(const kernels::Dropout& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      with_pack<T>({k.elements}, {at<T>(k.x), at<T>(k.y)}, [&]<int n>(Int<n>) {
+        launch_over(k.elements / n, Dropout<T, n>{.packs = k.elements / n,
+                                                  .mask = k.mask,
+                                                  .threshold = k.mask.threshold(),
+                                                  .factor = k.mask.factor(),
+                                                  .adds = k.adds,
+                                                  .key = at<std::uint64_t>(k.key),
+                                                  .x = at<T>(k.x),
+                                                  .y = at<T>(k.y)});
+      });
+    });
+  }
+
   void operator()(const kernels::LookUp& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       with_pack<T>({k.hidden}, {at<T>(k.table), at<T>(k.x)}, [&]<int n>(Int<n>) {

@@ -249,6 +249,41 @@ struct AddPositionsBackward {
   }
 };
 
+// --- dropout --------------------------------------------------------------------------------------------------------------
+
+// y = mask(x), or y += mask(x); *key names the micro-batch, and 0 drops nothing. A pack lies in one group of the mask.
+template <typename T, int n>
+struct Dropout {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t packs = 0;
+  DropoutMask mask;
+  std::uint32_t threshold = 0;
+  float factor = 1;
+  bool adds = false;
+  const std::uint64_t* key = nullptr;
+  const T* x = nullptr;
+  T* y = nullptr;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t i = gpu.block() * kThreads + gpu.thread();
+    if (i >= packs) return;
+    auto floats = load_floats<T, n>(gpu, x + i * n);
+    const std::uint64_t micro_batch = gpu.load(key), first = static_cast<std::uint64_t>(i) * n;
+    if (micro_batch != 0) {
+      const RandomKey of = mask.key(micro_batch, first / kRandomKeyIndices);
+      for (int j = 0; j < n; ++j) {
+        const auto place = static_cast<std::uint32_t>(first % kRandomKeyIndices) + static_cast<std::uint32_t>(j);
+        floats.x[j] = random_bits(of, place) >= threshold ? floats.x[j] * factor : 0.0f;
+      }
+    }
+    if (adds) {
+      const auto before = load_floats<T, n>(gpu, y + i * n);
+      for (int j = 0; j < n; ++j) floats.x[j] += before.x[j];
+    }
+    store_floats<T, n>(gpu, y + i * n, floats);
+  }
+};
+
 // --- sums of columns ------------------------------------------------------------------------------------------------------
 
 // partial[block, columns]: sums of kSummedRows rows; each of eight warps has every eighth of them.

@@ -267,6 +267,16 @@ class Reference {
     for (std::int64_t i = 0; i < k.elements; ++i) at(k.y, k.type).set(i, x[i]);
   }
 
+  void operator()(const Dropout& k) const {
+    const Numbers x = at(k.x, k.type), y = at(k.y, k.type);
+    const std::uint64_t key = *reinterpret_cast<const std::uint64_t*>(memory_.at(k.key));
+    for (std::int64_t i = 0; i < k.elements; ++i) {
+      const bool keeps = k.mask.keeps(key, static_cast<std::uint64_t>(i));
+      const double masked = key == 0 ? x[i] : keeps ? x[i] * static_cast<double>(k.mask.factor()) : 0;
+      y.set(i, k.adds ? y[i] + masked : masked);
+    }
+  }
+
   void operator()(const LookUp& k) const {
     const Numbers table = at(k.table, k.type), x = at(k.x, k.type);
     for_tokens(k, [&](std::int64_t row, std::int64_t of_tile, std::int64_t j) {

@@ -12,6 +12,7 @@ from harness import (
     DATA,
     CommandTest,
     Golden,
+    Run,
     arguments,
     begin,
     finish,
@@ -245,6 +246,44 @@ class AdapterRuns(AdapterTest):
         self.check_refusal(run("export", "--load", whole.path, "--out", self.fresh(), "--merge"), 2, "--merge")
 
 
+class Dropout(AdapterTest):
+    def flags(self, **changes):
+        flags = {"lora_rank": 4, "lora_dropout": 0.2, "lr": 1e-2, "dtype": "bf16", "micro_batch_size": 1,
+                 "global_batch_size": 3, "train_iters": 4}
+        return self.peft["llama_gqa_all"].golden.flags(**{**flags, **changes})
+
+    def test_masks_are_the_same_wherever_they_are_made(self):
+        plain = self.train(self.flags(**IN_CORE))
+        for changes in ({**ON_NVME, "nvme": self.nvme, "order": "vertical"}, {"activation_tier": "recompute"},
+                        {"device": "cpu-apart", "parameter_tier": "nvme", "optimizer_tier": "host", "nvme": self.nvme}):
+            with self.subTest(changes=changes):
+                self.assertEqual(self.train(self.flags(**changes)).result(), plain.result())
+        self.assertNotEqual(self.train(self.flags(**IN_CORE, lora_dropout=None)).curve()[1:], plain.curve()[1:])
+        self.assertNotEqual(self.train(self.flags(**IN_CORE, seed=3)).curve(), plain.curve())
+
+    def test_ranks_and_a_run_that_goes_on(self):
+        ranks = [self.train(self.flags(ranks=3, zero_stage=stage)).result() for stage in (0, 3)]
+        self.assertEqual(*ranks)
+        whole = self.train(self.flags(**IN_CORE))
+        part = self.train(self.flags(**IN_CORE, train_iters=2))
+        on = run("train", *arguments({"load": part.path, "save": part.path, "train_iters": 4}))
+        self.assertEqual(on.code, 0, str(on))
+        self.assertEqual(Run(part.path).result(), whole.result())
+
+    def test_nothing_is_dropped_in_an_evaluation(self):
+        trained = self.train(self.flags(**IN_CORE))
+        exported = self.export(trained)
+        config = json.loads((exported / "adapter_config.json").read_text())
+        self.assertEqual(config["lora_dropout"], 0.2)
+        golden = self.peft["llama_gqa_all"].golden
+        flags = {"model": golden.model, "data": golden.data, "adapter": exported, "format": "json",
+                 "seq_length": golden.json["seq_len"]}
+        dropping = json.loads(run("eval", *arguments(flags)).out)["loss"]
+        config["lora_dropout"] = 0.0
+        (exported / "adapter_config.json").write_text(json.dumps(config))
+        self.assertEqual(json.loads(run("eval", *arguments(flags)).out)["loss"], dropping)
+
+
 class AdapterRefusals(AdapterTest):
     def refused(self, flags, fragment):
         self.check_refusal(run("train", *arguments({"save": self.fresh(), **flags})), 2, fragment)
@@ -269,7 +308,8 @@ class AdapterRefusals(AdapterTest):
                 ({"lora_rank": 4, "lora_targets": ["q_proj", "c_attn"]}, "--lora-targets: found c_attn"),
                 ({"lora_rank": 4, "lora_targets": ["lm_head"]}, "--lora-targets: found lm_head"),
                 ({"lora_rank": 4, "lora_targets": ["proj"]}, "--lora-targets: found proj"),
-                ({"lora_dropout": 0.1, "lora_rank": 4}, "--lora-dropout"),
+                ({"lora_dropout": 0.1}, "--lora-dropout: found without --lora-rank"),
+                ({"lora_dropout": 1, "lora_rank": 4}, "--lora-dropout: found"),
                 ({"adapter": self.fresh()}, "which has no adapter_config.json"),
                 ({"adapter": self.peft["llama_gqa_all"].path / "adapter", "lora_rank": 8},
                  "--lora-rank: found 8, but")):
@@ -284,7 +324,7 @@ class AdapterRefusals(AdapterTest):
                            "layer_replication": [[0, 1]], "exclude_modules": ["q_proj"], "lora_bias": True, "r": 0,
                            "target_modules": []}.items():
             self.refused(peft.flags(adapter=self.changed(config={key: value})), f"adapter_config.json: {key}")
-        self.refused(peft.flags(adapter=self.changed(config={"lora_dropout": 0.5})), "lora_dropout")
+        self.refused(peft.flags(adapter=self.changed(config={"lora_dropout": 1.0})), "lora_dropout")
 
     def test_of_another_base_rank_targets_or_shape(self):
         peft = self.peft["llama_gqa_all"]

@@ -62,7 +62,7 @@ class Operands {
   std::int64_t shift_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<std::byte*> addresses_;
-  MicroBatchWords words_{.loss_sum = 0.5, .loss_scale = 0.25f, .position = 3, .logits_row = 5};
+  MicroBatchWords words_{.loss_sum = 0.5, .loss_scale = 0.25f, .position = 3, .logits_row = 5, .dropout = 0x1234567890abcdef};
 };
 
 struct Limits {

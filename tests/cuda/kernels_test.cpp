@@ -140,6 +140,20 @@ TEST_P(OnDevice, Activations) {
   }
 }
 
+TEST_P(OnDevice, Dropout) {
+  for (const bool adds : {false, true}) {
+    check_all([&](Operands& of) {
+      return kernels::Dropout{.type = type,
+                              .elements = n * H,
+                              .mask = {.site = 42, .probability = 0.3f},
+                              .adds = adds,
+                              .x = of.numbers(type, n * H),
+                              .y = of.numbers(type, n * H),
+                              .key = place_of(ControlWord::dropout)};
+    });
+  }
+}
+
 TEST_P(OnDevice, SumsAndCopies) {
   check_all([&](Operands& of) { return kernels::ColumnSums{type, n, H, of.numbers(type, n * H), of.numbers(DType::float32, H)}; },
             {n < 32 ? 1.6 : 1.3});  // partial sums count for much beside so few rows

@@ -156,6 +156,55 @@ TEST_P(Adapters, TilesChangeGradientsByRoundingAlone) {
   }
 }
 
+// What is dropped and what is kept depends on the key alone: a mask that is made again in the backward is the forward's.
+TEST_P(Adapters, DropoutIsThePlainLoopsToo) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const Cuts& cuts : {kManyCuts, kNoCuts}) {
+      ThreadPool pool(2);
+      CpuBackend cpu(pool);
+      ComparingBackend backend(cpu);
+      const AdapterSpec spec{.rank = 6, .scale = 0.7f, .dropout = 0.3f};
+      InCoreRunner runner(small_config(GetParam()), options(dtype, spec), cuts, 2, &backend);
+      draw_all(runner);
+      runner.set_dropout(77);
+      const double kept = runner.backward(tokens(), tokens(), SavedValues::kept);
+      EXPECT_EQ(runner.backward(tokens(), tokens(), SavedValues::recomputed), kept);
+      runner.set_dropout(78);
+      EXPECT_NE(runner.loss(tokens(), tokens()), kept);
+    }
+  }
+}
+
+TEST_P(Adapters, WithoutAKeyNothingIsDropped) {
+  const ModelConfig config = small_config(GetParam());
+  InCoreRunner plain(config, options(DType::bfloat16, AdapterSpec{.rank = 4}), kManyCuts),
+      dropping(config, options(DType::bfloat16, AdapterSpec{.rank = 4, .dropout = 0.5f}), kManyCuts);
+  draw_all(plain), draw_all(dropping);
+  EXPECT_EQ(dropping.loss(tokens(), tokens()), plain.loss(tokens(), tokens()));
+}
+
+// Along the gradient the loss of one mask rises as the gradient says.
+TEST_P(Adapters, GradientsOfDropoutAreSlopesOfTheLoss) {
+  InCoreRunner runner(small_config(GetParam()), options(DType::float32, AdapterSpec{.rank = 5, .scale = 2, .dropout = 0.4f}),
+                      kManyCuts);
+  draw_all(runner);
+  runner.set_dropout(1234567);
+  runner.backward(tokens(), tokens());
+  std::map<std::string, std::vector<float>> gradient;
+  double squares = 0;
+  for (auto& [name, values] : runner.gradients()) {
+    if (!adapter_tensor_in(name)) continue;
+    for (const float g : values) squares += static_cast<double>(g) * g;
+    gradient[name] = values;
+  }
+  const double step = 2e-3 / std::sqrt(squares);
+  runner.move(gradient, step);
+  const double above = runner.loss(tokens(), tokens());
+  runner.move(gradient, -2 * step);
+  const double below = runner.loss(tokens(), tokens());
+  EXPECT_NEAR((above - below) / (2 * step), squares, 2e-2 * squares);
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Adapters, ::testing::ValuesIn(trained_families()),
                          [](const auto& family) { return family.param; });
 

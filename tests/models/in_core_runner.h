@@ -151,6 +151,8 @@ class InCoreRunner {
     throw Error(1, "no value " + name, "");
   }
 
+  // The key of dropout for what runs from now on; 0: nothing is dropped.
+  void set_dropout(std::uint64_t key) { dropout_ = key; }
   // Where each position's document begins, for what runs from now on: [n], of a model of packs and one micro-batch.
   void set_documents(std::vector<std::int32_t> documents) { documents_ = std::move(documents); }
 
@@ -294,7 +296,7 @@ class InCoreRunner {
   }
 
   void run_forward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale) {
-    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale};
+    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale, .dropout = dropout_};
     for (std::size_t u = 0; u < graph().units.size(); ++u) {
       const Unit& unit = graph().units[u];
       if (unit.role == ForwardRole::merged_into_backward) continue;
@@ -307,7 +309,7 @@ class InCoreRunner {
 
   void run_backward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale, SavedValues saved,
                     bool first_micro_batch) {
-    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale};
+    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale, .dropout = dropout_};
     for (std::size_t u = graph().units.size(); u-- > 0;) {
       const Unit& unit = graph().units[u];
       if (!unit.goes_back()) continue;
@@ -356,6 +358,7 @@ class InCoreRunner {
   std::vector<Buffer> values_;
   std::vector<std::vector<Buffer>> unit_gradients_;  // [P] per unit and gradient block
   std::vector<std::int32_t> documents_;              // [n], or none
+  std::uint64_t dropout_ = 0;
   int steps_ = 0;
 };
 

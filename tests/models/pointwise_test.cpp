@@ -217,5 +217,31 @@ TEST(BFloat16Test, VectorsRoundAsScalars) {
   EXPECT_TRUE(std::isinf(BFloat16::from_float(std::numeric_limits<float>::max()).to_float()));
 }
 
+// A share of the elements is 0, the others are those of x times 1 / (1 - probability), whatever cuts the work; another site or
+// key is another mask, and the two have as much in common as chance gives.
+TEST(DropoutTest, KeepsTheShareThatIsAskedFor) {
+  constexpr std::int64_t n = 300'007;
+  const std::vector<float> x(n, 2.0f);
+  const auto masked = [&](std::uint64_t site, float probability, std::uint64_t key, int threads) {
+    std::vector<float> y(n, NAN);
+    ops::dropout<float>(ThreadPool(threads), n, {.site = site, .probability = probability}, key, x.data(), y.data(), false);
+    return y;
+  };
+  for (const float probability : {0.05f, 0.3f, 0.9f}) {
+    const std::vector<float> y = masked(5, probability, 9, 2);
+    EXPECT_EQ(y, masked(5, probability, 9, 1));
+    const double p = static_cast<double>(probability), spread = 5 * std::sqrt(p * (1 - p) * n);
+    const auto zeros = [](const std::vector<float>& of) { return std::count(of.begin(), of.end(), 0.0f); };
+    EXPECT_NEAR(static_cast<double>(zeros(y)), p * n, spread);
+    for (const float value : y) ASSERT_TRUE(value == 0 || value == 2.0f * (1.0f / (1.0f - probability))) << value;
+    for (const auto& other : {masked(6, probability, 9, 2), masked(5, probability, 10, 2)}) {
+      std::int64_t both = 0;
+      for (std::size_t i = 0; i < y.size(); ++i) both += y[i] == 0 && other[i] == 0 ? 1 : 0;
+      EXPECT_NEAR(static_cast<double>(both), p * p * n, 5 * std::sqrt(p * p * n));
+    }
+  }
+  EXPECT_EQ(masked(5, 0.5f, 0, 2), x);
+}
+
 }  // namespace
 }  // namespace spillway::testing

@@ -21,6 +21,7 @@ using nlohmann::json;
 
 constexpr std::string_view kWhatRuns =
     "This version runs LoRA on linear layers of a causal language model, with one rank and one alpha.";
+constexpr double kMostDropout = 0.999;  // at 1 an adapter would learn nothing
 constexpr std::string_view kAllLinear = "all-linear";
 
 // Keys that change nothing of what an adapter computes once it is there, whatever they say; or that are read by name.
@@ -88,7 +89,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file) {
   config.rank = place.at("r").integer(1, kMostRank);
   config.alpha = place.at("lora_alpha").number(0, 1e9);
   config.rank_stabilized = place.at("use_rslora").boolean_or(false);
-  if (const JsonPlace dropout = place.at("lora_dropout"); dropout.is_set()) config.dropout = dropout.number(0, 1);
+  if (const JsonPlace dropout = place.at("lora_dropout"); dropout.is_set()) config.dropout = dropout.number(0, kMostDropout);
   read_targets(place.at("target_modules"), config);
   if (const JsonPlace base = place.at("base_model_name_or_path"); base.is_set()) config.base = base.text();
   return config;
@@ -116,7 +117,10 @@ std::string adapter_config_json(const AdapterConfig& config) {
 AdapterSpec spec_of(const AdapterConfig& config) {
   const auto rank = static_cast<double>(config.rank);
   const double scale = config.alpha / (config.rank_stabilized ? std::sqrt(rank) : rank);
-  return {.rank = config.rank, .scale = static_cast<float>(scale), .targets = config.targets};
+  return {.rank = config.rank,
+          .scale = static_cast<float>(scale),
+          .dropout = static_cast<float>(config.dropout),
+          .targets = config.targets};
 }
 
 }  // namespace spillway

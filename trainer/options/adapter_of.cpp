@@ -21,6 +21,7 @@ std::vector<std::string> targets_of(const AdapterOptions& options) {
 AdapterConfig new_adapter(const AdapterOptions& options) {
   return {.rank = options.rank,
           .alpha = options.alpha.value_or(static_cast<double>(options.rank)),
+          .dropout = options.dropout.value_or(0),
           .targets = targets_of(options),
           .pattern = {},
           .base = {}};
@@ -80,6 +81,7 @@ std::optional<AdapterConfig> adapter_of(const RunOptions& options) {
   if (!asked.kept_config.empty()) {
     AdapterConfig config = read_adapter_config(asked.kept_config);
     refuse_differences(asked, config, fmt::format("the run in {}", options.checkpoint.load));
+    config.dropout = asked.dropout.value_or(config.dropout);
     return config;
   }
   if (!options.checkpoint.load.empty()) {
@@ -91,12 +93,15 @@ std::optional<AdapterConfig> adapter_of(const RunOptions& options) {
   if (!asked.directory.empty()) {
     AdapterConfig config = stored_adapter(asked.directory);
     refuse_differences(asked, config, asked.directory);
+    config.dropout = asked.dropout.value_or(config.dropout);
     return config;
   }
   if (asked.rank > 0) return new_adapter(asked);
-  if (asked.alpha || !asked.targets.empty()) {
+  if (asked.alpha || asked.dropout || !asked.targets.empty()) {
     throw InputError(fmt::format("{}: found without --lora-rank, allowed: together with --lora-rank N or --adapter DIR",
-                                 asked.alpha ? "--lora-alpha" : "--lora-targets"));
+                                 asked.alpha     ? "--lora-alpha"
+                                 : asked.dropout ? "--lora-dropout"
+                                                 : "--lora-targets"));
   }
   return std::nullopt;
 }
@@ -116,14 +121,6 @@ std::string note_of_other_base(const RunOptions& options) {
   if (base.empty() || name_in(base) == name_in(options.model.model)) return {};
   return fmt::format("--adapter: {} says that it is of {}, and --model is {}", options.adapter.directory, base,
                      options.model.model);
-}
-
-void refuse_dropout(const RunOptions& options) {
-  const std::optional<AdapterConfig> config = adapter_of(options);
-  if (!config || config->dropout == 0) return;
-  throw InputError(fmt::format("--adapter: {} has lora_dropout {}, and this version trains adapters without dropout",
-                               options.adapter.directory, config->dropout),
-                   "Set lora_dropout to 0 in its adapter_config.json.");
 }
 
 void refuse_other_targets(const RunOptions& options, const UnitGraph& graph) {

@@ -25,9 +25,6 @@ std::optional<AdapterSpec> adapter_spec_of(const RunOptions& options);
 // A sentence if --adapter says that it is of a model with another name than --model's; names alone prove nothing. Else empty.
 std::string note_of_other_base(const RunOptions& options);
 
-// Throws InputError if the adapter is to be trained with dropout.
-void refuse_dropout(const RunOptions& options);
-
 // Throws InputError if a name in --lora-targets is none of the model's linear layers, or if no layer has an adapter. The graph is
 // that of adapter_of().
 void refuse_other_targets(const RunOptions& options, const UnitGraph& graph);

@@ -40,6 +40,7 @@ struct ModelOptions {
 struct AdapterOptions {
   std::int64_t rank = 0;             // 0: not given
   std::optional<double> alpha;       // the rank where not given
+  std::optional<double> dropout;     // that of --adapter, or 0, where not given
   std::vector<std::string> targets;  // names of layers, or "all-linear"; empty: not given, all-linear
   std::string directory;             // an adapter to start from, or to run
   // The run directory's own copy of adapter_config.json, for a loaded run. Not a flag.

@@ -33,6 +33,10 @@ void add_adapter(std::vector<Flag>& table) {
       SET { o.adapter.alpha = v.real(0, Bound::excluded, 1e9, Bound::included); },
       GET { return optional_json(o.adapter.alpha); });
   add(
+      "lora-dropout", "R", F::real, "chance that adapters do not see an input in training (default: 0, or as --adapter has it)",
+      SET { o.adapter.dropout = v.real(0, Bound::included, 1, Bound::excluded); },
+      GET { return optional_json(o.adapter.dropout); });
+  add(
       "lora-targets", "NAME", F::list,
       "layers that have adapters, by their names or last parts of them, as q_proj v_proj; all-linear: all but the head (default)",
       SET { o.adapter.targets = v.texts(); }, GET { return list_json(o.adapter.targets); });

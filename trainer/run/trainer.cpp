@@ -393,7 +393,6 @@ int train(const ResolvedOptions& resolved) {
   require_data(resolved.options);
   refuse_known_machine(resolved.options);
   require_threads(threads_of_run(resolved.options));
-  refuse_dropout(resolved.options);
   check_collectives(resolved.options);
   if (!resolved.options.parallel.launch) return TrainingRun(resolved, nullptr).run();
   if (resolved.options.gpu) nccl_library();  // where there is none, that is said before ranks wait for each other

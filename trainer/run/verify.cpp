@@ -253,7 +253,6 @@ VerifyResult verify(const RunOptions& options, std::int64_t steps, const Say& sa
   require_model(options);
   require_data(options);
   refuse_known_machine(options);
-  refuse_dropout(options);
   return Verification(options, steps, say, disturb).run();
 }
 
