@@ -138,7 +138,8 @@ void write_adapter(const fs::path& directory, const RunOptions& run, AdapterConf
                            tensors_to_write(graph, ElementType::f32, TensorsOf::adapter));
   write_tensors(writer, graph, ElementType::f32, source, TensorsOf::adapter);
   if (config.targets.empty()) config.targets = names_of_targets(graph);
-  if (config.base.empty()) config.base = run.model.model;
+  if (config.base.empty())
+    config.base = run.model.hub.empty() ? run.model.model : run.model.hub.substr(0, run.model.hub.find('@'));
   write_text_file(directory / "adapter_config.json", adapter_config_json(config));
 }
 

@@ -29,6 +29,7 @@ enum class OutputFormat : std::uint8_t { table, json, html };
 
 struct ModelOptions {
   std::string model;  // a directory, a config.json or a catalogue name
+  std::string hub;    // ORG/NAME@HASH, if --model said a name of the hub; then `model` is where the cache has it
   std::uint64_t seed = 1234;
   WeightInit init = WeightInit::checkpoint;  // random: drawn from the seed, even if the directory has weights
   // The run directory's own copies, for a loaded run that goes on with the model that it began with. Not flags; resolve_options

@@ -9,9 +9,11 @@
 #include "files/json_text.h"
 #include "files/strict_json.h"
 #include "memory/base/error.h"
+#include "models/catalogue/catalogue.h"
 #include "trainer/options/adapter_of.h"
 #include "trainer/options/config_file.h"
 #include "trainer/options/flag_table.h"
+#include "trainer/options/hub_cache.h"
 #include "trainer/options/model_of.h"
 #include "trainer/options/validate_options.h"
 
@@ -75,6 +77,42 @@ void keep_one_of_alternatives(ResolvedOptions& resolved) {
     else
       options.schedule.lr_warmup_iters = 0;
   }
+}
+
+bool is_of_loaded_run(const char* flag, const ResolvedOptions& resolved) {
+  const auto source = resolved.sources.find(flag);
+  return source != resolved.sources.end() && source->second == OptionSource::loaded_run;
+}
+
+// A name of the hub becomes the directory that the cache has of it. `began`: what a loaded run says.
+void find_on_hub(ModelOptions& model, const std::string& began, bool is_loaded) {
+  std::error_code ignored;
+  if (model.model.empty() || std::filesystem::exists(model.model, ignored) || names_catalogue_model(model.model)) return;
+  const std::optional<HubName> name = hub_name_in(model.model);
+  if (!name) return;
+  const std::filesystem::path cache = hub_cache();
+  const std::optional<HubSnapshot> found = find_in_hub_cache(*name, cache);
+  if (!found) {
+    if (is_loaded) return;  // a run has what it needs in its own directory; what it does not have is asked for later
+    throw InputError(
+        fmt::format("--model: found {}, which is no file or directory, and not in {}, the cache of Hugging Face's hub",
+                    model.model, cache.empty() ? "any" : cache.string()),
+        fmt::format("Fetch it first: {}", how_to_fetch(*name)));
+  }
+  if (const std::optional<HubName> before = hub_name_in(began);
+      before && before->name == found->name && !before->revision.empty() && before->revision != found->hash) {
+    throw InputError(fmt::format("--model: {} is commit {} in {}, but the run began with {}", model.model, found->hash,
+                                 cache.string(), before->revision),
+                     fmt::format("Leave --model out, or name what it began with: --model {}", began));
+  }
+  model.hub = found->words();
+  model.model = found->directory.string();
+}
+
+// Without --model, an adapter's own file says which model it is of.
+void take_base_of_adapter(RunOptions& options) {
+  if (!options.model.model.empty() || options.adapter.directory.empty() || !options.checkpoint.load.empty()) return;
+  if (const std::optional<AdapterConfig> adapter = adapter_of(options)) options.model.model = adapter->base;
 }
 
 // A loaded run keeps the configuration and tokenizer that it began with, unless they are given anew.
@@ -155,9 +193,12 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
     loaded["save"] = {directory};
     apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
   }
+  const std::string began_with = resolved.options.model.model;
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
   keep_one_of_alternatives(resolved);
+  take_base_of_adapter(resolved.options);
+  find_on_hub(resolved.options.model, began_with, is_of_loaded_run("model", resolved));
   find_copies(resolved);
   forget_host_of_loaded_run(resolved);
   validate(resolved.options);
@@ -180,6 +221,7 @@ RunOptions options_from_json_text(std::string_view text, const std::string& orig
   Given given = parse_config_text(text, origin);
   add_choices_of_earlier_versions(given);
   apply(given, OptionSource::config_file, origin, resolved);
+  find_on_hub(resolved.options.model, {}, true);
   validate(resolved.options);
   return resolved.options;
 }

@@ -11,9 +11,11 @@ void add_model(std::vector<Flag>& table) {
   const FlagRows add(table, "Model");
   add(
       "model", "PATH|NAME", F::text,
-      "a Hugging Face directory, a config.json, or a name from the built-in catalogue; a directory's weights are read, others "
-      "are drawn from --seed",
-      SET { o.model.model = v.text(); }, GET { return text_json(o.model.model); });
+      "a Hugging Face directory, a config.json, a name from the built-in catalogue, or ORG/NAME[@REVISION] of Hugging Face's "
+      "hub, "
+      "if its cache has it; a directory's weights are read, others are drawn from --seed",
+      SET { o.model.model = v.text(), o.model.hub.clear(); },
+      GET { return text_json(o.model.hub.empty() ? o.model.model : o.model.hub); });
   add(
       "seed", "N", F::integer, "of drawn weights, data order and rounding", SET { o.model.seed = v.unsigned_integer(); },
       GET { return o.model.seed; });
