@@ -40,8 +40,8 @@ def why_not():
 class ByMpirun:
     """Ranks that mpirun has begun, which ends with the last of them."""
 
-    def __init__(self, flags, ranks):
-        prefix = (MPIRUN, "-n", str(ranks), "--oversubscribe", "--bind-to", "none")
+    def __init__(self, flags, ranks, within=()):
+        prefix = (MPIRUN, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *within)
         self.first = begin("train", *arguments({"collectives": "mpi", **flags}), prefix=prefix, environment=AS_ROOT)
         self.ranks, self.seen = ranks, set()
 
@@ -131,6 +131,17 @@ class Mpi(MpiTest):
         whole = self.train(self.flags(ranks=2, train_iters=steps, lr_decay_iters=100000))
         self.assertEqual(Run(flags["save"]).curve(), whole.curve())
         self.assertEqual(os.listdir(self.nvme), [])
+
+    def test_a_rank_that_does_not_come(self):
+        """The start of MPI would wait for it as long as it takes."""
+        sleeps = ("sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || sleep 60; exec "$@"', "sh")
+        began = time.monotonic()
+        outcome = ByMpirun(self.flags(rendezvous_timeout=2), 2, within=sleeps).finish()
+        self.assertLess(time.monotonic() - began, 15 * PATIENCE)
+        self.assertEqual(outcome.code, 2, str(outcome))
+        errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+        self.assertEqual(errors, ["error: MPI did not start within 2 s on rank 0: some of the 2 ranks that Open MPI "
+                                  "started did not come"])
 
     def test_another_mpi_than_the_launchers(self):
         """As MPICH's mpirun would start a program that has Open MPI."""
