@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from harness import Run, arguments, begin, finish, read_safetensors
+from harness import MIB, SANITIZED, Run, arguments, begin, finish, read_safetensors
 from ranks.launched_ranks import LaunchedTest
 from ranks.small_ranks import variables
 
@@ -46,13 +46,13 @@ class Hosts(LaunchedTest):
         if why_not:
             raise unittest.SkipTest(why_not)
 
-    def by_hosts(self, flags):
+    def by_hosts(self, flags, prefix_of=None):
         started = {}
         for rank, host in reversed(list(enumerate(HOSTS))):
             environment = {**variables(rank, 2, 29501), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                            "MASTER_ADDR": ADDRESSES[0]}
-            started[rank] = begin("train", *arguments(flags), prefix=("ip", "netns", "exec", host),
-                                  environment=environment)
+            prefix = ("ip", "netns", "exec", host, *(prefix_of or {}).get(rank, ()))
+            started[rank] = begin("train", *arguments(flags), prefix=prefix, environment=environment)
         return [finish(started[rank]) for rank in (0, 1)]
 
     def test_the_bits_of_threads(self):
@@ -64,6 +64,16 @@ class Hosts(LaunchedTest):
                 ours, threads = Run(save), self.train(self.flags(ranks=2, zero_stage=stage))
                 self.assertEqual(ours.curve(), threads.curve())
                 self.assertEqual(read_safetensors(ours.state_file()), read_safetensors(threads.state_file()))
+
+    @unittest.skipIf(SANITIZED, "sanitizers take terabytes of address space")
+    def test_the_host_with_less_memory(self):
+        save = self.fresh()
+        limited = ("sh", "-c", 'ulimit -v 2000000; exec "$@"', "sh")
+        for outcome in self.by_hosts(self.flags(save=save), prefix_of={1: limited}):
+            self.assertEqual(outcome.code, 0, str(outcome))
+            if outcome.out:
+                self.assertIn(f"note: rank 1 ({ADDRESSES[1]}) has", outcome.out)
+        self.assertLess(Run(save).plan["tiers"]["device"]["budget_bytes"], 2048 * MIB)
 
     def test_durable_steps_are_refused(self):
         """Rank 0 cannot read the other host's --nvme."""
