@@ -15,8 +15,7 @@ Message message_of(const Hello& hello) {
   Message message;
   message.put(kProtocol);
   for (const int number : {hello.rank, hello.ranks, hello.port}) message.put(std::int32_t{number});
-  message.put(static_cast<std::uint32_t>(hello.agreed.size()));
-  for (const auto& [name, value] : hello.agreed) message.put_text(name), message.put_text(value);
+  put_flags(message, hello.agreed);
   return message;
 }
 
@@ -27,24 +26,35 @@ Hello hello_in(Message& message) {
   hello.ranks = message.get<std::int32_t>();
   hello.port = message.get<std::int32_t>();
   if (hello.rank < 1 || hello.port < 1 || hello.port > 65535) throw IoError("no rank");
-  const auto count = message.get<std::uint32_t>();
-  for (std::uint32_t i = 0; i < count; ++i) {
-    std::string name = message.get_text();
-    hello.agreed.emplace_back(std::move(name), message.get_text());
-  }
+  hello.agreed = get_flags(message);
   return hello;
 }
 
-std::string disagreement(const AgreedFlags& of_rank_0, const Hello& hello) {
+void put_flags(Message& message, const AgreedFlags& flags) {
+  message.put(static_cast<std::uint32_t>(flags.size()));
+  for (const auto& [name, value] : flags) message.put_text(name), message.put_text(value);
+}
+
+AgreedFlags get_flags(Message& message) {
+  AgreedFlags flags;
+  const auto count = message.get<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    std::string name = message.get_text();
+    flags.emplace_back(std::move(name), message.get_text());
+  }
+  return flags;
+}
+
+std::string disagreement(const AgreedFlags& of_rank_0, int rank, const AgreedFlags& of_rank) {
   const auto words_of = [](const std::string& value) { return value.empty() ? "none" : value.c_str(); };
-  const std::string other_version = fmt::format("rank {} has another version of Spillway than rank 0", hello.rank);
-  if (hello.agreed.size() != of_rank_0.size()) return other_version;
+  const std::string other_version = fmt::format("rank {} has another version of Spillway than rank 0", rank);
+  if (of_rank.size() != of_rank_0.size()) return other_version;
   for (std::size_t i = 0; i < of_rank_0.size(); ++i) {
     const auto& [name, value] = of_rank_0[i];
-    const auto& [theirs_name, theirs] = hello.agreed[i];
+    const auto& [theirs_name, theirs] = of_rank[i];
     if (theirs_name != name) return other_version;
     if (theirs != value)
-      return fmt::format("{}: rank {} has {}, and rank 0 has {}", name, hello.rank, words_of(theirs), words_of(value));
+      return fmt::format("{}: rank {} has {}, and rank 0 has {}", name, rank, words_of(theirs), words_of(value));
   }
   return {};
 }

@@ -22,8 +22,10 @@ struct Hello {
 Message message_of(const Hello& hello);
 // Of this protocol, with a rank above 0 and a port that can be.
 Hello hello_in(Message& message);
-// Why the rank does not belong to a run of these flags: the first on which it differs. Empty: it does.
-std::string disagreement(const AgreedFlags& of_rank_0, const Hello& hello);
+// Why a rank does not belong to a run of these flags: the first on which it differs. Empty: it does.
+std::string disagreement(const AgreedFlags& of_rank_0, int rank, const AgreedFlags& of_rank);
+void put_flags(Message& message, const AgreedFlags& flags);
+AgreedFlags get_flags(Message& message);
 
 // Rank 0 tells this to every rank: where the others listen, and a number that a stranger does not know.
 struct RankAddress {

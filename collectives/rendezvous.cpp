@@ -59,7 +59,7 @@ class Gathering {
       refuse(fmt::format("rank {} is one of {}, and rank 0 of {}", rank, hello.ranks, options_.ranks), client);
     } else if (rank >= options_.ranks || waiting_[static_cast<std::size_t>(rank)].is_open()) {
       refuse(fmt::format("rank {} came twice", rank), client);
-    } else if (std::string why = disagreement(options_.agreed, hello); !why.empty()) {
+    } else if (std::string why = disagreement(options_.agreed, rank, hello.agreed); !why.empty()) {
       refuse(std::move(why), client);
     } else {
       const auto at = static_cast<std::size_t>(rank);

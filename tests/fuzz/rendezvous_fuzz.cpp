@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const int ranks : {2, 5, 1 << 16}) take_and_say(bytes, [ranks](Message& message) { return roster_in(message, ranks); });
   refuse_or_accept([&] {
     Message message(bytes);
-    (void)disagreement({{"--lr", "1e-5"}, {"--seed", ""}}, hello_in(message));
+    (void)disagreement({{"--lr", "1e-5"}, {"--seed", ""}}, 1, hello_in(message).agreed);
   });
   receive_from_socket(bytes);
   if (size < kHead) return 0;

@@ -51,6 +51,7 @@ class PlanFile {
 RunOptions with_plan(RunOptions options, const std::string& plan) {
   options.memory.plan = plan;
   options.memory.profile.clear();
+  options.model.init = WeightInit::random;  // rank 0 reads them, so that this host need not have them
   return options;
 }
 

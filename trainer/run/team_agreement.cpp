@@ -1,13 +1,18 @@
 #include "trainer/run/team_agreement.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "memory/base/error.h"
 #include "offload/remote_rank.h"
 #include "trainer/host/host.h"
+#include "trainer/keep/run_files.h"
+#include "trainer/options/adapter_of.h"
+#include "trainer/options/model_of.h"
 #include "trainer/plan/budgets.h"
 #include "trainer/run/team_messages.h"
 #include "trainer/words/quantity.h"
@@ -35,9 +40,15 @@ void say_who_is_bound(const std::vector<ProcessHere>& processes, const ProcessTe
 }  // namespace
 
 ProcessHere process_here(const RunOptions& options) {
+  ProcessHere process;
+  for (const auto& [name, value] : properties_of(model_of(options, Weights::if_there).config))
+    process.model.emplace_back("--model: " + name, value);
+  if (const std::optional<AdapterSpec> adapter = adapter_spec_of(options))
+    process.model.emplace_back("--adapter", fmt::format("rank {}, scale {}, targets {}", adapter->rank, adapter->scale,
+                                                        fmt::join(adapter->targets, " ")));
   MachineProfile here;  // which is not measured yet: memory is asked of the system
   here.devices = options.gpu ? 1 : 0;
-  ProcessHere process{.budgets = budgets_of_run(options, here, Where::here)};
+  process.budgets = budgets_of_run(options, here, Where::here);
   process.share = std::max(1, cores_of_host() / static_cast<int>(options.parallel.ranks_here()));
   process.cores = is_bound_to_cores() ? usable_threads() : process.share;
   return process;
@@ -45,13 +56,14 @@ ProcessHere process_here(const RunOptions& options) {
 
 Message message_of(const ProcessHere& process) {
   Message message;
+  put_flags(message, process.model);
   for (const Tier tier : kAll<Tier>) message.put(process.budgets[tier]);
   message.put(std::int32_t{process.cores}), message.put(std::int32_t{process.share});
   return message;
 }
 
 ProcessHere process_in(Message& message) {
-  ProcessHere process;
+  ProcessHere process{.model = get_flags(message), .budgets = {}};
   for (const Tier tier : kAll<Tier>) process.budgets[tier] = message.get<Bytes>();
   process.cores = message.get<std::int32_t>();
   process.share = message.get<std::int32_t>();
@@ -66,6 +78,8 @@ void agree(ProcessTeam& team, RunOptions& options, const LogSink& say) {
   for (int rank = 1; rank < team.ranks(); ++rank) {
     Message words = receive_answer(team.control(rank));
     processes.push_back(process_in(words));
+    if (const std::string why = disagreement(processes.front().model, rank, processes.back().model); !why.empty())
+      throw InputError(why, "All ranks of a run have the same model; each needs its config.json at the same path.");
   }
   SettledBudgets settled;
   for (const Tier tier : kAll<Tier>) {

@@ -10,14 +10,15 @@ from harness import Run, arguments, begin, finish, has_ended, read_safetensors, 
 from ranks.small_ranks import SmallRanks, free_port, variables
 
 
-def launch(flags_of, ranks, launcher="torchrun", prefix_of=None, **environment):
+def launch(flags_of, ranks, launcher="torchrun", prefix_of=None, folder_of=None, **environment):
     """Begins the ranks, rank 0 last: who comes early waits. flags_of: flags, or a function of the rank; prefix_of: the
-    words before the command of some ranks."""
+    words before the command of some ranks; folder_of: where they begin."""
     port = free_port()
     started = {}
     for rank in reversed(range(ranks)):
         flags = flags_of(rank) if callable(flags_of) else flags_of
         started[rank] = begin("train", *arguments(flags), prefix=(prefix_of or {}).get(rank, ()),
+                              cwd=(folder_of or {}).get(rank),
                               environment={**variables(rank, ranks, port, launcher), **environment})
     return [started[rank] for rank in range(ranks)]
 

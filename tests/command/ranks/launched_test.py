@@ -1,6 +1,8 @@
 """Ranks that are processes, as launchers start them: torchrun's, Open MPI's, MPICH's and Slurm's variables, bytes over
 TCP, the bits of ranks that are threads; one that is killed or otherwise minded ends all."""
+import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -49,6 +51,16 @@ class Launched(LaunchedTest):
         ours, threads = self.launched(2, **flags), self.train(self.flags(ranks=2, **flags))
         for key in ("eval_loss", "sample"):
             self.assertEqual([record.get(key) for record in ours.log], [record.get(key) for record in threads.log])
+
+    def test_others_need_the_configuration_alone(self):
+        folders = {rank: self.fresh_directory() for rank in (0, 1)}
+        shutil.copytree(self.golden.model, folders[0] / "model")
+        (folders[1] / "model").mkdir()
+        shutil.copy(self.golden.model / "config.json", folders[1] / "model")
+        save = self.fresh()
+        for outcome in finish_all(launch(self.flags(model="model", save=save), 2, folder_of=folders)):
+            self.assertEqual(outcome.code, 0, str(outcome))
+        self.check_same(Run(save), self.train(self.flags(ranks=2)))
 
     def test_one_process_needs_no_others(self):
         outcome = run("train", *arguments(self.flags(train_iters=1)), environment=variables(0, 1, free_port()))
@@ -128,6 +140,22 @@ class LaunchedRefused(LaunchedTest):
 
     def test_ranks_that_disagree(self):
         self.refused(lambda rank: self.flags(lr=1e-3 * (1 + rank)), 2, "--lr: rank 1 has 0.002, and rank 0 has 0.001")
+
+    def test_another_model_at_the_same_path(self):
+        folders = {rank: self.fresh_directory() for rank in (0, 1)}
+        for folder in folders.values():
+            shutil.copytree(self.golden.model, folder / "model")
+        file = folders[1] / "model" / "config.json"
+        config = json.loads(file.read_text())
+        for changes, difference in (({"rms_norm_eps": 1e-3}, "norm epsilon: rank 1 has 0.001, and rank 0 has 1e-06"),
+                                    ({"vocab_size": 160}, "vocabulary: rank 1 has 160, and rank 0 has 320")):
+            file.write_text(json.dumps({**config, **changes}))
+            outcomes = finish_all(launch(self.flags(model="model"), 2, folder_of=folders))
+            self.check_refusal(outcomes[0], 2, "--model: " + difference)
+            self.assertEqual((outcomes[1].code, outcomes[1].err), (2, ""))
+        file.unlink()
+        self.check_refusal(finish_all(launch(self.flags(model="model"), 2, folder_of=folders))[0], 2,
+                           "rank 1 (127.0.0.1): model: has no config.json")
 
     def test_a_rank_that_never_comes(self):
         outcome = run("train", *arguments(self.flags(rendezvous_timeout=1)), environment=variables(0, 2, free_port()))
