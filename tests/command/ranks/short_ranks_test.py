@@ -12,6 +12,7 @@ from memory_test import LargerModel
 from ranks.launched_ranks import LaunchedTest, finish_all, launch
 from small_disks import Mounted
 
+FURTHER_RANK = 20 * MIB  # of memory beside the plan, where ranks are threads
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme", "zero_stage": 3}
 
 
@@ -110,6 +111,16 @@ class MemoryOfProcesses(LaunchedTest, LargerModel):
                     print(f"rank {rank}: planned {planned / MIB:.1f} MiB, resident {over / MIB:.1f} MiB over")
                     self.assertLessEqual(over, PROCESS_OVERHEAD)
                 self.assertEqual(Run(flags["save"]).plan["tiers"]["device"]["peak_bytes"], planned)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer's own memory is counted, too")
+    def test_threads_within_the_sum_of_their_plans(self):
+        flags = self.flags(ranks=2, device_memory=144 * MIB, save=self.fresh(), **ON_NVME)
+        planned = 2 * self.plan({**flags, "save": None})[0]["tiers"]["device"]["peak_bytes"]
+        group = ControlGroup(planned + PROCESS_OVERHEAD + FURTHER_RANK)
+        self.addCleanup(group.close)
+        if group.error:
+            self.skipTest(group.error)
+        self.train(flags, prefix=group.prefix())
 
 
 if __name__ == "__main__":
