@@ -5,76 +5,19 @@
 #include <algorithm>
 #include <random>
 
+#include "collectives/hello.h"
 #include "collectives/message.h"
 #include "memory/base/error.h"
 
 namespace spillway {
 namespace {
 
-constexpr std::uint32_t kProtocol = 1;
 constexpr Bytes kLongest = kMiB;              // of a message of a start
 constexpr std::chrono::seconds kPatience(5);  // for a client that has connected to say what it has to say
 
 using Clock = std::chrono::steady_clock;
 
 std::string name_of(int rank, const std::string& host) { return fmt::format("rank {} ({})", rank, host); }
-
-struct Place {
-  std::string host;
-  int port = 0;
-};
-
-// Rank 0 tells this to every rank: where the others listen, and a number that a stranger does not know.
-struct Roster {
-  std::uint64_t token = 0;
-  std::vector<Place> places;  // [ranks]
-  std::string refusal;        // why there is no start; empty: there is one
-};
-
-Message encoded(const Roster& roster) {
-  Message message;
-  message.put_text(roster.refusal);
-  message.put(roster.token);
-  for (const Place& place : roster.places) message.put_text(place.host), message.put(std::int32_t{place.port});
-  return message;
-}
-
-Roster decoded(Message message, int ranks) {
-  Roster roster;
-  roster.refusal = message.get_text();
-  roster.token = message.get<std::uint64_t>();
-  for (int rank = 0; rank < ranks && roster.refusal.empty(); ++rank) {
-    std::string host = message.get_text();
-    roster.places.push_back({std::move(host), message.get<std::int32_t>()});
-  }
-  return roster;
-}
-
-// A rank tells rank 0 this about itself.
-Message hello_of(const RendezvousOptions& options, int port) {
-  Message message;
-  message.put(kProtocol);
-  message.put(std::int32_t{options.rank});
-  message.put(std::int32_t{options.ranks});
-  message.put(std::int32_t{port});
-  message.put(static_cast<std::uint32_t>(options.agreed.size()));
-  for (const auto& [name, value] : options.agreed) message.put_text(name), message.put_text(value);
-  return message;
-}
-
-// Why a rank does not belong to this run; empty: it does.
-std::string disagreement(const RendezvousOptions& options, int rank, Message& message) {
-  const auto count = message.get<std::uint32_t>();
-  if (count != options.agreed.size()) return fmt::format("rank {} has another version of Spillway than rank 0", rank);
-  for (const auto& [name, value] : options.agreed) {
-    const std::string theirs_name = message.get_text(), theirs = message.get_text();
-    if (theirs_name != name) return fmt::format("rank {} has another version of Spillway than rank 0", rank);
-    if (theirs != value)
-      return fmt::format("{}: rank {} has {}, and rank 0 has {}", name, rank, theirs.empty() ? "none" : theirs,
-                         value.empty() ? "none" : value);
-  }
-  return {};
-}
 
 class Gathering {
  public:
@@ -102,7 +45,7 @@ class Gathering {
       }
     }
     for (Socket& socket : waiting_) {
-      if (socket.is_open()) send_message(socket, encoded(roster_), Clock::now() + kPatience);
+      if (socket.is_open()) send_message(socket, message_of(roster_), Clock::now() + kPatience);
     }
     return roster_;
   }
@@ -110,25 +53,24 @@ class Gathering {
  private:
   void take(Socket client) {
     Message message = receive_message(client, kLongest, std::min(deadline_, Clock::now() + kPatience));
-    if (message.get<std::uint32_t>() != kProtocol) throw IoError("another protocol");
-    const int rank = message.get<std::int32_t>(), ranks = message.get<std::int32_t>(), port = message.get<std::int32_t>();
-    if (rank < 1 || port < 1 || port > 65535) throw IoError("no rank");
-    if (ranks != options_.ranks) {
-      refuse(fmt::format("rank {} is one of {}, and rank 0 of {}", rank, ranks, options_.ranks), client);
-    } else if (rank >= ranks || waiting_[static_cast<std::size_t>(rank)].is_open()) {
+    const Hello hello = hello_in(message);
+    const int rank = hello.rank;
+    if (hello.ranks != options_.ranks) {
+      refuse(fmt::format("rank {} is one of {}, and rank 0 of {}", rank, hello.ranks, options_.ranks), client);
+    } else if (rank >= options_.ranks || waiting_[static_cast<std::size_t>(rank)].is_open()) {
       refuse(fmt::format("rank {} came twice", rank), client);
-    } else if (std::string why = disagreement(options_, rank, message); !why.empty()) {
+    } else if (std::string why = disagreement(options_.agreed, rank, hello.agreed); !why.empty()) {
       refuse(std::move(why), client);
     } else {
       const auto at = static_cast<std::size_t>(rank);
-      roster_.places[at] = {client.peer(), port};
+      roster_.places[at] = {client.peer(), hello.port};
       waiting_[at] = std::move(client);
       ++come_;
     }
   }
   void refuse(std::string why, Socket& client) {
     roster_.refusal = std::move(why);
-    send_message(client, encoded(roster_), Clock::now() + kPatience);
+    send_message(client, message_of(roster_), Clock::now() + kPatience);
   }
   void refuse_missing() {
     std::vector<int> missing;
@@ -153,12 +95,10 @@ std::vector<std::vector<Socket>> connect_all(const RendezvousOptions& options, c
   for (auto& channel : mesh) channel.resize(static_cast<std::size_t>(options.ranks));
   for (int channel = 0; channel < options.channels; ++channel) {
     for (int other = 0; other < options.rank; ++other) {
-      const Place& place = roster.places[static_cast<std::size_t>(other)];
-      Socket made = connect_to(place.host, place.port, deadline);
-      Message message;
-      message.put(roster.token), message.put(std::int32_t{options.rank}), message.put(std::int32_t{channel});
-      send_message(made, message, deadline);
-      made.set_peer(name_of(other, place.host));
+      const RankAddress& address = roster.places[static_cast<std::size_t>(other)];
+      Socket made = connect_to(address.host, address.port, deadline);
+      send_message(made, message_of(Caller{.token = roster.token, .rank = options.rank, .channel = channel}), deadline);
+      made.set_peer(name_of(other, address.host));
       mesh[static_cast<std::size_t>(channel)][static_cast<std::size_t>(other)] = std::move(made);
     }
   }
@@ -167,8 +107,7 @@ std::vector<std::vector<Socket>> connect_all(const RendezvousOptions& options, c
     if (!client.is_open()) throw IoError("other ranks did not connect in time");
     try {
       Message message = receive_message(client, kLongest, std::min(deadline, Clock::now() + kPatience));
-      const auto token = message.get<std::uint64_t>();
-      const int rank = message.get<std::int32_t>(), channel = message.get<std::int32_t>();
+      const auto [token, rank, channel] = caller_in(message);
       if (token != roster.token || rank <= options.rank || rank >= options.ranks || channel < 0 || channel >= options.channels)
         continue;
       Socket& place = mesh[static_cast<std::size_t>(channel)][static_cast<std::size_t>(rank)];
@@ -194,8 +133,10 @@ std::vector<std::vector<Socket>> meet(const RendezvousOptions& options, Socket f
   } else {
     Socket first = connect_to(options.address, options.port, deadline);
     first.set_peer(name_of(0, options.address));
-    send_message(first, hello_of(options, port_of(listening)), deadline);
-    roster = decoded(receive_message(first, kLongest, deadline + 2 * kPatience), options.ranks);
+    const Hello hello{.rank = options.rank, .ranks = options.ranks, .port = port_of(listening), .agreed = options.agreed};
+    send_message(first, message_of(hello), deadline);
+    Message told = receive_message(first, kLongest, deadline + 2 * kPatience);
+    roster = roster_in(told, options.ranks);
     if (roster.refusal.empty()) roster.places.front().host = options.address;  // as this host knows it
   }
   if (!roster.refusal.empty())

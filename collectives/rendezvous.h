@@ -1,7 +1,7 @@
 // How ranks that are processes find each other: rank 0 listens on a port that all know, the others come to it and say who they
 // are, and each then has a connection to every other for every channel. A trusted network is assumed: nothing is encrypted.
 // Whoever says something else is dropped, and the start goes on without them. Not here: who started the processes
-// (trainer/host/launch.h), what goes over the connections.
+// (trainer/host/launch.h), what they say first (hello.h), what goes over the connections.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/hello.h"
 #include "collectives/socket.h"
 
 namespace spillway {
@@ -19,7 +20,7 @@ struct RendezvousOptions {
   int port = 0;
   int channels = 1;
   // All ranks must agree on these: "--lr", "1e-5". The error names the first on which a rank differs.
-  std::vector<std::pair<std::string, std::string>> agreed;
+  AgreedFlags agreed;
   std::chrono::seconds timeout{300};
 };
 

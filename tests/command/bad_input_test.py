@@ -10,6 +10,7 @@ import unittest
 
 from harness import PATIENCE, PROGRAM, Run, arguments, begin, finish, read_safetensors, run
 from refusals import RefusalTest, listing
+from small_disks import Mounted
 
 
 class Refusals(RefusalTest):
@@ -271,23 +272,6 @@ class Refusals(RefusalTest):
                 self.assertTrue(all(value - value == 0 for value in struct.unpack(f"<{len(raw) // 4}f", raw)), name)
 
     # --- checkpoints ---
-
-
-class Mounted:
-    """A small file system of its own, if the test may mount one."""
-
-    def __init__(self, test, place, options):
-        self.place = place
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(place)], capture_output=True,
-                              text=True)
-        if made.returncode != 0:
-            test.skipTest(f"no permission to mount a tmpfs: {made.stderr.strip()}")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        subprocess.run(["umount", str(self.place)], check=True)
 
 
 if __name__ == "__main__":

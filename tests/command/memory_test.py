@@ -1,11 +1,10 @@
 """The memory of a run: planned peaks equal the recorded ones, and the process stays within the plan and its stated
 overhead, even if the system enforces it."""
 import json
-import os
 import pathlib
-import time
 import unittest
 
+from control_group import ControlGroup
 from harness import MIB, PROCESS_OVERHEAD, SANITIZED, CommandTest
 
 # 29 million parameters: their state alone is 350 MB.
@@ -17,44 +16,7 @@ SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
 ROWS, LENGTH = 4, 128
 
 
-class ControlGroup:
-    """A group with a memory limit, by the first or second version of the interface; `error` says why there is none."""
-
-    def __init__(self, limit):
-        self.error, self.path = "no control groups with a memory controller", None
-        for root, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-            path = pathlib.Path(root) / f"spillway_test_{os.getpid()}"
-            try:
-                path.mkdir()
-            except OSError as error:
-                self.error = str(error)
-                continue
-            self.path = path
-            try:
-                (path / file).write_text(str(limit))
-                for swap in ("memory.memsw.limit_in_bytes", "memory.swap.max"):
-                    if (path / swap).exists():
-                        (path / swap).write_text(str(limit) if "memsw" in swap else "0")
-                self.error = None
-                return
-            except OSError as error:
-                self.error = str(error)
-                self.close()
-
-    def close(self):
-        for _ in range(100):  # the kernel may take a moment to release the process that was inside
-            try:
-                self.path.rmdir()
-                break
-            except OSError:
-                time.sleep(0.02)
-
-    def prefix(self):
-        """The words before the command that run it inside."""
-        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
-
-
-class Memory(CommandTest):
+class LargerModel(CommandTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -73,6 +35,9 @@ class Memory(CommandTest):
                 "micro_batch_size": 1, "global_batch_size": ROWS,
                 "train_iters": 3, "lr": 1e-3, "lr_decay_style": "constant", "nvme": self.nvme,
                 "profile": pathlib.Path(__file__).parent.parent / "data" / "machine.json", **changes}
+
+
+class Memory(LargerModel):
 
     def train_within(self, limit, flags):
         """Runs in a control group with this many bytes of memory; skips the test if there are no control groups."""

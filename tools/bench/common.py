@@ -288,15 +288,17 @@ def train_command(program, flags, iterations, saved):
             "constant", "--save", saved]
 
 
-def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0):
+def train(program, flags, directory, steps, warm_up=1, timeout_s=3600, threads=None, with_timeline=False, least_s=0,
+          prefix=()):
     """`spillway train` for warm_up + steps steps, and more until the measured ones fill least_s. With the timeline of
-    the last step, the run goes to its end after warm_up + steps."""
+    the last step, the run goes to its end after warm_up + steps. prefix: words of a launcher, whose memory is measured
+    then."""
     with tempfile.TemporaryDirectory(prefix="run_", dir=directory) as run_directory:
         saved = pathlib.Path(run_directory) / "saved"
         # One step more than measured: the run is killed in it, before it saves.
         least_s = 0 if with_timeline else least_s
         iterations = 1_000_000 if least_s else steps + warm_up + (0 if with_timeline else 2)
-        command = train_command(program, flags, iterations, saved)
+        command = [*prefix, *train_command(program, flags, iterations, saved)]
         run = follow(command, environment_with(directory), pathlib.Path(run_directory), lines_of(saved / "log.jsonl"),
                      steps, warm_up, timeout_s, threads, with_timeline, least_s)
         run.plan = json.loads((saved / "plan.json").read_text())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""In core, bf16: tokens a second of several ranks of spillway, of one process with as many threads, and of PyTorch's
-DDP over gloo, on the same shapes, random weights and random tokens.
+"""In core, bf16: tokens a second of several ranks of spillway, as threads and as processes over TCP and MPI, of one
+process with as many threads, and of PyTorch's DDP over gloo, on the same shapes, random weights and random tokens.
 
     tools/bench/ranks.py [--shapes smollm2-135m:2x512 ...] [--ranks N] [--steps N] [--rounds N] [--python PYTHON]
 
@@ -8,18 +8,20 @@ A shape is each rank's: MODEL:SEQUENCESxLENGTH. Each rank has the cores divided 
 process computes a micro-batch for each rank, one after the other. DDP is as PyTorch is in pytorch.py: SDPA, weights,
 moments and gradients in bf16, fused AdamW, huge pages. Ours has fp32 masters and moments and adds gradients in fp32. No
 clipping. All take turns; medians of all measured steps are compared, and our prediction with our median.
-Without torch and transformers in PYTHON (this interpreter by default) DDP is left out.
+Without torch and transformers in PYTHON (this interpreter by default) DDP is left out, and without mpirun and the
+module for it MPI is.
 """
 
-import ctypes
 import json
+import os
 import pathlib
-import signal
+import shutil
 import subprocess
 import sys
 import time
 
 import common
+from local_ranks import end_with_parent
 from pytorch import MALLOC
 
 AIM_OF_ONE, AIM_OF_DDP = 0.9, 1.6
@@ -30,12 +32,6 @@ def worker(arguments):
     import torch.multiprocessing
 
     torch.multiprocessing.spawn(rank_of_ddp, args=(arguments,), nprocs=arguments.ranks)
-
-
-def end_with_parent():
-    """The script kills the parent alone."""
-    set_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def rank_of_ddp(rank, arguments):
@@ -88,19 +84,39 @@ def train_ddp(arguments, shape_text, data, directory):
                          arguments.timeout, arguments.threads)
 
 
+def launchers(arguments):
+    """The words that start ranks as processes, for each transport."""
+    local_ranks = [sys.executable, pathlib.Path(__file__).resolve().parent / "local_ranks.py"]
+    words = {"TCP": [*local_ranks, "--ranks", arguments.ranks]}
+    mpirun, module = shutil.which("mpirun"), arguments.spillway.resolve().parent / "spillway_mpi.so"
+    if mpirun and module.exists():
+        as_root = ["--allow-run-as-root"] if os.getuid() == 0 else []
+        words["MPI"] = [mpirun, *as_root, "-n", arguments.ranks, "--oversubscribe", "--bind-to", "none", *local_ranks]
+    return words
+
+
+def programs_of(arguments, flags):
+    """{name: (flags, launcher)}"""
+    ranks = arguments.ranks
+    programs = {"one process": (flags, ()), f"{ranks} ranks": ([*flags, "--ranks", ranks], ())}
+    for transport, words in launchers(arguments).items():
+        programs[f"{ranks} processes, {transport}"] = ([*flags, "--collectives", transport.lower()], words)
+    return programs
+
+
 def compare(arguments, shape_text, directory, with_ddp):
     model, batch, sequence = common.shape(shape_text)
     ranks = arguments.ranks
     data = directory / "tokens.jsonl"
     common.write_tokens(data, common.model_config(model), sequence, 8 * ranks * batch)
     flags = common.spillway_flags(model, data, batch, ranks * batch, sequence, "--clip-grad", 0, "--dtype", "bf16")
-    programs = {"one process": flags, f"{ranks} ranks": [*flags, "--ranks", ranks]}
+    programs = programs_of(arguments, flags)
     runs = {name: common.Run() for name in (*programs, *(["DDP"] if with_ddp else []))}
     plans = {}
     for _ in range(arguments.rounds):
-        for name, of_program in programs.items():
+        for name, (of_program, launcher) in programs.items():
             run = common.train(arguments.spillway, of_program, directory, arguments.steps, arguments.warm_up,
-                               arguments.timeout, arguments.threads)
+                               arguments.timeout, arguments.threads, prefix=launcher)
             plans[name] = run.plan
             runs[name].join(run)
         if with_ddp:
@@ -117,17 +133,17 @@ def compare(arguments, shape_text, directory, with_ddp):
 
 def rows_of(result):
     ours = f"{result['ranks']} ranks"
-    for name in ("one process", ours, "DDP"):
-        if name not in result:
+    for name, of in result.items():
+        if not isinstance(of, dict):
             continue
-        of = result[name]
         ratio = result[ours]["tokens_per_s"] / of["tokens_per_s"]
         aim = {"one process": AIM_OF_ONE, "DDP": AIM_OF_DDP}.get(name)
+        compared = f"{ratio:.2f} {common.verdict(ratio, aim)}" if aim else f"{ratio:.2f}"
         median_s = sorted(of["step_s"])[len(of["step_s"]) // 2]
         yield (result["shape"], name if name != ours else f"{name}, stage {result['stage']}",
-               f"{of['tokens_per_s']:.0f} tokens/s", f"{ratio:.2f} {common.verdict(ratio, aim)}" if aim else "",
+               f"{of['tokens_per_s']:.0f} tokens/s", compared,
                f"{aim}" if aim else "", f"{of['predicted_s'] / median_s:.2f}" if "predicted_s" in of else "",
-               f"{of['peak_resident_bytes'] / common.GIB:.1f} GiB" if name != "DDP" else "")
+               f"{of['peak_resident_bytes'] / common.GIB:.1f} GiB" if name in ("one process", ours) else "")
 
 
 def main():

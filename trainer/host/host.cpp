@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <condition_variable>
 #include <fstream>
@@ -13,6 +14,7 @@
 #include <limits>
 #include <mutex>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -163,10 +165,26 @@ int usable_threads(const ControlGroups& groups) {
   return quota > 0 ? std::clamp(static_cast<int>(std::lround(std::min(quota, 1e6))), 1, cores) : cores;
 }
 
+int cores_of_host() {
+  const auto online = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  // The first process of a container has the cores of that: "Cpus_allowed: ff,ffffffff".
+  std::ifstream file("/proc/1/status");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("Cpus_allowed:")) continue;
+    int cores = 0;
+    for (const char digit : line.substr(line.find(':') + 1)) {
+      const std::size_t value = std::string_view("0123456789abcdef").find(digit);
+      if (value != std::string_view::npos) cores += std::popcount(value);
+    }
+    return std::clamp(cores, 1, online);
+  }
+  return online;
+}
+
 bool is_bound_to_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+  return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < cores_of_host();
 }
 
 Bytes available_memory() {

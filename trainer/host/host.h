@@ -16,7 +16,9 @@ struct ControlGroups {
 // Number of cores that the process may use: the cores of its affinity, or fewer if its control group has a CPU time quota. At
 // least 1.
 int usable_threads(const ControlGroups& groups = {});
-// True where this process may use some of the host's cores alone, as launchers bind it.
+// Number of cores of the host, or of the container that this process is in. At least 1.
+int cores_of_host();
+// True where this process may use some of these cores alone, as launchers bind it.
 bool is_bound_to_cores();
 
 // CPU time that the control groups above the process grant it, in cores; 0 if there is no limit.

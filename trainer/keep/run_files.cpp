@@ -81,31 +81,6 @@ std::string windows_words(const ModelConfig& config) {
   return words;
 }
 
-// The properties that determine what a model computes, in words, the most important first.
-std::vector<std::pair<std::string, std::string>> words_of(const ModelConfig& c) {
-  return {{"model_type", std::string(c.family->model_type)},
-          {"hidden size", said(c.hidden)},
-          {"layers", said(c.layers)},
-          {"heads", said(c.heads)},
-          {"key-value heads", said(c.kv_heads)},
-          {"head_dim", said(c.head_dim)},
-          {"MLP width", said(c.mlp_width)},
-          {"experts", said(c.experts)},
-          {"experts a token", said(c.experts_per_token)},
-          {"vocabulary", said(c.vocab)},
-          {"tie_word_embeddings", said(c.tied_embeddings)},
-          {"biases", fmt::format("{} {} {}", c.qkv_bias, c.attention_output_bias, c.mlp_bias)},
-          {"rope theta", rope_words(c.rope)},
-          {"rope theta of layers with a window", c.window_rope ? rope_words(*c.window_rope) : "none"},
-          {"norm epsilon", said(c.norm_eps)},
-          {"activation", said(static_cast<int>(c.activation))},
-          {"windows of layers", windows_words(c)},
-          {"attention scale", fmt::format("{} {} {}", c.scale_attention, c.scale_by_inverse_layer, c.query_scalar)},
-          {"softcaps", fmt::format("{} {}", c.attention_softcap, c.logit_softcap)},
-          {"padding token", said(c.padding_token)},
-          {"embedding factor", said(c.embedding_factor)}};
-}
-
 // The options as if the run began now.
 RunOptions without_copies(RunOptions options) {
   options.model.kept_config.clear();
@@ -166,8 +141,32 @@ void keep_model_files(const std::string& run_directory, const RunOptions& option
   sync_directory(run_directory);
 }
 
+std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig& c) {
+  return {{"model_type", std::string(c.family->model_type)},
+          {"hidden size", said(c.hidden)},
+          {"layers", said(c.layers)},
+          {"heads", said(c.heads)},
+          {"key-value heads", said(c.kv_heads)},
+          {"head_dim", said(c.head_dim)},
+          {"MLP width", said(c.mlp_width)},
+          {"experts", said(c.experts)},
+          {"experts a token", said(c.experts_per_token)},
+          {"vocabulary", said(c.vocab)},
+          {"tie_word_embeddings", said(c.tied_embeddings)},
+          {"biases", fmt::format("{} {} {}", c.qkv_bias, c.attention_output_bias, c.mlp_bias)},
+          {"rope theta", rope_words(c.rope)},
+          {"rope theta of layers with a window", c.window_rope ? rope_words(*c.window_rope) : "none"},
+          {"norm epsilon", said(c.norm_eps)},
+          {"activation", said(static_cast<int>(c.activation))},
+          {"windows of layers", windows_words(c)},
+          {"attention scale", fmt::format("{} {} {}", c.scale_attention, c.scale_by_inverse_layer, c.query_scalar)},
+          {"softcaps", fmt::format("{} {}", c.attention_softcap, c.logit_softcap)},
+          {"padding token", said(c.padding_token)},
+          {"embedding factor", said(c.embedding_factor)}};
+}
+
 std::string difference_of(const ModelConfig& before, const ModelConfig& now) {
-  const auto then = words_of(before), here = words_of(now);
+  const auto then = properties_of(before), here = properties_of(now);
   for (std::size_t i = 0; i < then.size(); ++i) {
     if (then[i] != here[i]) return fmt::format("{} {}, now {}", then[i].first, then[i].second, here[i].second);
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/base/types.h"
@@ -23,6 +24,8 @@ void keep_model_files(const std::string& run_directory, const RunOptions& option
 
 // Throws InputError if the run in `options.checkpoint.load` began with another model than `config`.
 void refuse_other_model(const RunOptions& options, const ModelConfig& config);
+// What determines what a model computes, by name and in words, the most important first.
+std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig& config);
 // The first difference, as "rope theta 10000, now 20000"; empty if both models compute the same.
 std::string difference_of(const ModelConfig& before, const ModelConfig& now);
 // One sentence for each file that differs from the one that the run began with.

@@ -109,10 +109,17 @@ struct NvmeDirectory {
   std::optional<Bytes> size;  // all free space if not given
 };
 
+// Budgets of a rank which its process has told to others, so that they hold whatever is free later.
+struct SettledBudgets {
+  By<Tier, Bytes> bytes;
+  By<Tier, std::string> of;  // whose they are, as all plan with the least: "rank 1 (10.0.0.2)"; empty: this process's own
+};
+
 struct MemoryOptions {
   DeviceChoice device = DeviceChoice::automatic;
   std::vector<int> gpus;                  // of cuda:N,N: one for each rank of this host; empty: the first ones
   By<Tier, std::optional<Bytes>> budget;  // limits of the tiers in memory: --device-memory and the like
+  std::optional<SettledBudgets> settled;  // no flag
   std::vector<NvmeDirectory> nvme;
   // The planner chooses a value that is not given.
   std::optional<Tier> parameter_tier, optimizer_tier;

@@ -111,10 +111,15 @@ Budgets budgets_of_run(const RunOptions& options, const MachineProfile& machine,
   const bool elsewhere = is_elsewhere(options, machine);
   RunOptions asked = options;
   if (is_apart(options)) asked.memory.budget[Tier::device].reset();  // it is a part of the available memory
-  Budgets budgets = elsewhere ? budgets_of(machine, asked) : budgets_for(asked, where);
-  if (is_apart(options)) budgets = apart_budgets(budgets, options);
-  if (options.gpu && !elsewhere) budgets = gpu_budgets(budgets, options);
-  budgets = budgets_of_rank(budgets, options, machine);
+  Budgets budgets;
+  if (options.memory.settled && where == Where::here) {
+    budgets = options.memory.settled->bytes;
+  } else {
+    budgets = elsewhere ? budgets_of(machine, asked) : budgets_for(asked, where);
+    if (is_apart(options)) budgets = apart_budgets(budgets, options);
+    if (options.gpu && !elsewhere) budgets = gpu_budgets(budgets, options);
+    budgets = budgets_of_rank(budgets, options, machine);
+  }
   take_memory_of(machine, options, where, budgets[Tier::device]);
   return budgets;
 }

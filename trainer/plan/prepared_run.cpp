@@ -29,13 +29,14 @@ PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where
   return run;
 }
 
-void throw_does_not_fit(const PlannedRun& run) {
+void throw_does_not_fit(const PlannedRun& run, const By<Tier, std::string>& whose) {
   const PlanOutcome& outcome = run.outcome;
-  const std::string limits = in_memory(outcome.short_tier) ? memory_limits_in_words() : "";
-  throw BudgetError(fmt::format("the run does not fit: the {} tier needs {} bytes ({}) and has {} ({}), {} bytes too few{}",
-                                name_of(outcome.short_tier), outcome.needed, rounded_size(outcome.needed), outcome.budget,
-                                rounded_size(outcome.budget), outcome.needed - outcome.budget,
-                                limits.empty() ? "" : fmt::format(" (limits: {})", limits)),
+  const std::string& rank = whose[outcome.short_tier];
+  const std::string limits = in_memory(outcome.short_tier) && rank.empty() ? memory_limits_in_words() : "";
+  throw BudgetError(fmt::format("the run does not fit: the {} tier{}{} needs {} bytes ({}) and has {} ({}), {} bytes too few{}",
+                                name_of(outcome.short_tier), rank.empty() ? "" : " of ", rank, outcome.needed,
+                                rounded_size(outcome.needed), outcome.budget, rounded_size(outcome.budget),
+                                outcome.needed - outcome.budget, limits.empty() ? "" : fmt::format(" (limits: {})", limits)),
                     words_of(run.would_fit));
 }
 

@@ -15,6 +15,6 @@ namespace spillway {
 PlannedRun plan_run(const RunOptions& options, const PreparedModel& model, Where where = Where::here, const LogSink& say = {});
 
 // Throws the error of a run that does not fit: the tier, the missing bytes, and flags that would fit.
-[[noreturn]] void throw_does_not_fit(const PlannedRun& run);
+[[noreturn]] void throw_does_not_fit(const PlannedRun& run, const By<Tier, std::string>& whose = {});
 
 }  // namespace spillway

@@ -17,6 +17,7 @@
 #include "trainer/plan/prepared_model.h"
 #include "trainer/plan/saved_plan.h"
 #include "trainer/run/rank_store.h"
+#include "trainer/run/team_agreement.h"
 #include "trainer/run/team_messages.h"
 #include "trainer/run/team_network.h"
 
@@ -50,6 +51,7 @@ class PlanFile {
 RunOptions with_plan(RunOptions options, const std::string& plan) {
   options.memory.plan = plan;
   options.memory.profile.clear();
+  options.model.init = WeightInit::random;  // rank 0 reads them, so that this host need not have them
   return options;
 }
 
@@ -100,7 +102,7 @@ class FollowingRank {
 
 }  // namespace
 
-int follow(const RunOptions& options, ProcessTeam& team) {
+int follow(RunOptions options, ProcessTeam& team) {
   leave_signals_to_rank_0();
   Socket& control = team.control(0);
   std::optional<FollowingRank> rank;
@@ -114,7 +116,14 @@ int follow(const RunOptions& options, ProcessTeam& team) {
       return exit_code;
     }
     try {
+      Message words;
       switch (asked) {
+        case TeamQuestion::look: {
+          const ProcessHere process = process_here(options);
+          options.memory.settled = {.bytes = process.budgets, .of = {}};  // rank 0 plans with these, or with less
+          words = message_of(process);
+          break;
+        }
         case TeamQuestion::begin: rank.emplace(options, team, begin_order_in(question)); break;
         case TeamQuestion::keep_store:
           if (rank->store() != nullptr) rank->store()->keep();
@@ -124,7 +133,7 @@ int follow(const RunOptions& options, ProcessTeam& team) {
           break;
         case TeamQuestion::end: break;
       }
-      answer(control);
+      answer(control, words);
     } catch (const std::exception& error) {
       answer_error(control, error);
     }

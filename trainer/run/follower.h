@@ -8,6 +8,6 @@
 namespace spillway {
 
 // Returns the exit code that rank 0 says. Throws an Error where rank 0 is gone.
-int follow(const RunOptions& options, ProcessTeam& team);
+int follow(RunOptions options, ProcessTeam& team);
 
 }  // namespace spillway

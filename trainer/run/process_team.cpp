@@ -12,6 +12,7 @@
 #include "collectives/rendezvous.h"
 #include "memory/base/error.h"
 #include "offload/executor_options.h"
+#include "trainer/host/end_when_late.h"
 #include "trainer/options/resolve_options.h"
 #include "trainer/run/team_messages.h"
 
@@ -53,12 +54,21 @@ Socket tell_where_rank_0_is(MpiLibrary& mpi, int port, Launch& launch) {
   return listening;
 }
 
+// MPI's start waits for all ranks, and cannot be broken off.
+Error mpi_is_late(const ParallelOptions& parallel) {
+  return InputError(
+      fmt::format("MPI did not start within {} s on rank {}: some of the {} ranks that {} started did not come",
+                  parallel.rendezvous_timeout, parallel.launch->rank, parallel.ranks, parallel.launch->by),
+      "Each must come to train with --collectives mpi; --rendezvous-timeout says how long they wait for each other.");
+}
+
 }  // namespace
 
 ProcessTeam::ProcessTeam(const RunOptions& options) : rank_(options.parallel.launch->rank) {
   Launch launch = *options.parallel.launch;
   Socket listening;
   if (options.parallel.collectives == CollectivesChoice::mpi) {
+    const EndWhenLate watch(std::chrono::seconds(options.parallel.rendezvous_timeout), mpi_is_late(options.parallel));
     mpi_.emplace(launch.by, launch.rank, launch.ranks);
     listening = tell_where_rank_0_is(*mpi_, static_cast<int>(options.parallel.rendezvous_port), launch);
   }

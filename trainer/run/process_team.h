@@ -33,6 +33,8 @@ class ProcessTeam {
   Transport& transport(TeamChannel channel);
   TcpTeam& connections() { return *transports_; }  // whose abort ends all
   Socket& control(int rank) { return control_.at(static_cast<std::size_t>(rank)); }
+  // "rank 1 (10.0.0.2)", of another than this one.
+  const std::string& name_of(int rank) const { return control_.at(static_cast<std::size_t>(rank)).peer(); }
 
   // For rank 0: runs `body` and tells the others how it ended; returns what it returns, and passes on its exceptions.
   int lead(const std::function<int()>& body);

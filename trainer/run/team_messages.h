@@ -15,7 +15,7 @@
 namespace spillway {
 
 // What rank 0 asks of the others besides what the executor asks (offload/remote_rank.h).
-enum class TeamQuestion : std::uint32_t { begin = 1000, keep_store, discard_store, end };
+enum class TeamQuestion : std::uint32_t { begin = 1000, look, keep_store, discard_store, end };
 
 struct BeginOrder {
   std::string plan;  // plan.json

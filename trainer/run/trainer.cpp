@@ -38,6 +38,7 @@
 #include "trainer/run/run_checkpoints.h"
 #include "trainer/run/step_loop.h"
 #include "trainer/run/step_watchers.h"
+#include "trainer/run/team_agreement.h"
 #include "trainer/show/log.h"
 #include "trainer/show/plan_report.h"
 #include "trainer/show/progress.h"
@@ -50,7 +51,7 @@ class TrainingRun {
  public:
   // `team`: where ranks are processes, of which this is rank 0; else null.
   TrainingRun(const ResolvedOptions& resolved, ProcessTeam* team)
-      : options_(resolved.options),
+      : options_(agreed(resolved.options, team)),
         team_(team),
         stored_(stored_state(options_)),
         data_(data_before_plan(options_)),
@@ -103,12 +104,20 @@ class TrainingRun {
   }
 
  private:
+  static void say_note(std::string_view note) {
+    Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
+  }
+
+  // With the budgets that all ranks have room for.
+  static RunOptions agreed(RunOptions options, ProcessTeam* team) {
+    if (team != nullptr) agree(*team, options, say_note);
+    return options;
+  }
+
   static PlannedRun planned(const RunOptions& options, const PreparedModel& model) {
     refuse_other_model(options, model.model().config);
-    PlannedRun run = plan_run(options, model, Where::here, [](std::string_view note) {
-      Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
-    });
-    if (!run.outcome.plan) throw_does_not_fit(run);
+    PlannedRun run = plan_run(options, model, Where::here, say_note);
+    if (!run.outcome.plan) throw_does_not_fit(run, options.memory.settled.value_or(SettledBudgets{}).of);
     return run;
   }
 
