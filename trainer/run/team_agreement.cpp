@@ -44,8 +44,8 @@ ProcessHere process_here(const RunOptions& options) {
   for (const auto& [name, value] : properties_of(model_of(options, Weights::if_there).config))
     process.model.emplace_back("--model: " + name, value);
   if (const std::optional<AdapterSpec> adapter = adapter_spec_of(options))
-    process.model.emplace_back("--adapter", fmt::format("rank {}, scale {}, targets {}", adapter->rank, adapter->scale,
-                                                        fmt::join(adapter->targets, " ")));
+    process.model.emplace_back("--adapter", fmt::format("rank {}, scale {}, dropout {}, targets {}", adapter->rank,
+                                                        adapter->scale, adapter->dropout, fmt::join(adapter->targets, " ")));
   MachineProfile here;  // which is not measured yet: memory is asked of the system
   here.devices = options.gpu ? 1 : 0;
   process.budgets = budgets_of_run(options, here, Where::here);
