@@ -134,7 +134,7 @@ constexpr FamilyRow kFamilies[] = {
                   .max_positions = 131072,
                   .norm_eps = 1e-5,
                   .rope_theta = 1e6},
-     .experts = {.count = {"num_local_experts"},
+     .experts = {.count = {"num_local_experts", "num_experts"},
                  .count_default = 8,
                  .per_token_default = 2,
                  .block = "block_sparse_moe",
@@ -151,7 +151,7 @@ constexpr FamilyRow kFamilies[] = {
      .qk_norm = true,
      .qkv_bias = {"attention_bias"},
      .output_bias = {"attention_bias"},
-     .experts = {.count = {"num_experts"}, .count_default = 128, .per_token_default = 8},
+     .experts = {.count = {"num_experts", "num_local_experts"}, .count_default = 128, .per_token_default = 8},
      .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
 
     gemma2(),

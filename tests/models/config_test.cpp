@@ -167,6 +167,18 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(gemma2.windows[25], 0);
 }
 
+// Newer files of transformers have num_local_experts where older ones have num_experts, and the other way round.
+TEST(Config, BothSpellingsCountExperts) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    for (const char* key : {"num_experts", "num_local_experts"}) {
+      EXPECT_EQ(parse(with(small(family), {{key, 6}, {"num_experts_per_tok", 2}})).experts, 6) << family << " " << key;
+    }
+    const Json both = with(small(family), {{"num_experts", 6}, {"num_local_experts", 6}, {"num_experts_per_tok", 2}});
+    EXPECT_EQ(parse(both).experts, 6) << family;
+    EXPECT_THAT(refusal(with(both, {{"num_experts", 5}})), HasSubstr("they mean the same thing")) << family;
+  }
+}
+
 TEST(Config, NullMeansTheOtherKeyAndNotTheDefault) {
   Json json = small("mistral");
   json["num_key_value_heads"] = nullptr;
