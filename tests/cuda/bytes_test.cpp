@@ -83,6 +83,15 @@ std::vector<Counted> activations_and_copies(DType type) {
        }},
       {"column_sums", [=](Operands& of) { return ColumnSums{type, kRows, kHidden, matrix(of), floats(of, kHidden)}; }},
       {"round", [=](Operands& of) { return Round{type, kRows * kHidden, floats(of, kRows * kHidden), matrix(of)}; }},
+      {"dropout",
+       [=](Operands& of) {
+         return Dropout{.type = type,
+                        .elements = kRows * kHidden,
+                        .mask = {.site = 1, .probability = 0.5f},
+                        .x = matrix(of),
+                        .y = matrix(of),
+                        .key = place_of(ControlWord::dropout)};
+       }},
       {"cap", [=](Operands& of) { return Cap{type, kRows * kHidden, 30.0f, matrix(of)}; }},
   };
 }

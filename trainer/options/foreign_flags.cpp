@@ -153,8 +153,8 @@ constexpr ForeignFlags kTable[] = {
      "An evaluation passes over all of it once: give fewer data."},
     {"completion-only-loss assistant-only-loss train-on-inputs train-on-prompt mask-prompt only-target", "--train-on",
      "assistant (the default), last or all; labels of -100 in rows of input_ids leave positions out, too."},
-    {"reset-position-ids reset-attention-mask eod-mask-loss neat-packing sample-packing pack-sequences", "",
-     "This version does not pack documents apart: text is cut into windows across them, rows of JSONL are padded."},
+    {"reset-position-ids reset-attention-mask eod-mask-loss neat-packing sample-packing pack-sequences", "--packing",
+     "Rows of JSONL lie together as documents that do not see each other; text is cut into windows across documents."},
 
     // Model.
     {"model-name-or-path model-name pretrained-model-name-or-path model-path base-model model-id config-name init-from "

@@ -11,7 +11,7 @@ constexpr LaterFlags kTable[] = {
     {"loss-scale loss-scale-policy initial-loss-scale loss-scale-window hysteresis min-loss-scale",
      "it is of --dtype fp16, which this version does not run",
      "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
-    {"reduce-dtype", "this version's ranks are threads of one process, which add in fp32 along one tree",
+    {"reduce-dtype", "this version's ranks add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
     {"deepspeed-config", "this version does not read DeepSpeed's JSON",
      "Say it with flags, or with their names as keys in --config FILE: --micro-batch-size, --global-batch-size, --lr, "

@@ -218,7 +218,7 @@ TEST(LaterFlags, AreRefusedByName) {
       EXPECT_THAT(refusal({(flag + "=1").c_str()}), StartsWith(flag + ": ")) << name;
     }
   }
-  EXPECT_THAT(refusal({"--lora_dropout", "0.1"}), StartsWith("--lora-dropout: this version's adapters have no dropout\n"));
+  EXPECT_THAT(refusal({"--reduce_dtype", "bf16"}), StartsWith("--reduce-dtype: this version's ranks add in fp32"));
   EXPECT_THAT(refusal({"--deepspeed-config", "ds.json"}), StartsWith("--deepspeed-config: this version does not read"));
 }
 

@@ -64,6 +64,7 @@ const TypedFlag kEveryFlag[] = {
     {{"--data-format", "u16"}, MAKES(o.data.format == DataFormat::u16)},
     {{"--data-order", "sequential"}, MAKES(o.data.order == DataOrder::sequential)},
     {{"--truncate"}, MAKES(o.data.truncate)},
+    {{"--packing"}, MAKES(o.data.packing)},
     {{"--skip-bad-lines"}, MAKES(o.data.skip_bad_lines)},
     {{"--drop-last"}, MAKES(o.data.drop_last)},
     {{"--train-on", "last"}, MAKES(o.data.train_on == TrainOn::last)},
@@ -89,6 +90,7 @@ const TypedFlag kEveryFlag[] = {
     {{"--state", "compact"}, MAKES(o.precision.state == StateForm::compact)},
     {{"--lora-rank", "8"}, MAKES(o.adapter.rank == 8)},
     {{"--lora-alpha", "16"}, MAKES(o.adapter.alpha == 16)},
+    {{"--lora-dropout", "0.25"}, MAKES(o.adapter.dropout == 0.25)},
     {{"--lora-targets", "q_proj"}, MAKES(o.adapter.targets == std::vector<std::string>{"q_proj"})},
     {{"--adapter", "a"}, MAKES(o.adapter.directory == "a")},
     {{"--template-date", "2024-05-06"}, MAKES(o.data.template_date == "2024-05-06")},
@@ -317,7 +319,7 @@ TEST(Options, HostileFiles) {
       {R"({"config": "x.json"})", "unknown key"},
       {R"({"learning_rate": 1})", "unknown key \"learning_rate\"; here it is --lr"},
       {R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}})", "; here it is --global-batch-size"},
-      {R"({"lora_dropout": 0.1})", "--lora-dropout: this version's adapters have no dropout"},
+      {R"({"reduce_dtype": "bf16"})", "--reduce-dtype: this version's ranks add in fp32"},
       {R"({"print-config": true})", "unknown key"},
   };
   const TemporaryDirectory directory;
