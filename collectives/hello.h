@@ -1,4 +1,4 @@
-// What processes say to each other before they have met (rendezvous.h). These messages come from whoever has connected, so they
+// The messages of processes that have not met yet (rendezvous.h). They come from whoever has connected, so they
 // may be hostile: what is none of them is an IoError, and nothing is allocated beyond the bytes that came. Not here: the sockets.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Hello {
   AgreedFlags agreed;
 };
 Message message_of(const Hello& hello);
-// Of this protocol, with a rank above 0 and a port that can be.
+// Throws IoError unless the message is of this protocol, with a rank above 0 and a port from 1 to 65535.
 Hello hello_in(Message& message);
 // Why a rank does not belong to a run of these flags: the first on which it differs. Empty: it does.
 std::string disagreement(const AgreedFlags& of_rank_0, int rank, const AgreedFlags& of_rank);

@@ -38,7 +38,7 @@ struct Window {
   std::int64_t stride = 0;  // elements
 };
 
-// Where x is dropped out, into() and a_gradient() take dropped(x), and add_back_out_of() drops as it adds.
+// into() and a_gradient() take dropped(x) in place of x, and add_back_out_of() drops as it adds.
 struct AdaptedLinear {
   const Compute& compute;
   std::int64_t in, out;  // of the layer, or of a tile's part of it

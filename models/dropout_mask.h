@@ -18,7 +18,7 @@ struct DropoutMask {
     return static_cast<std::uint32_t>(static_cast<double>(probability) * 4294967296.0);
   }
   constexpr float factor() const { return 1.0f / (1.0f - probability); }  // on what is kept
-  // Of the elements from group * kRandomKeyIndices on.
+  // The key of the elements from group * kRandomKeyIndices on.
   constexpr RandomKey key(std::uint64_t micro_batch, std::uint64_t group) const {
     return random_key(micro_batch, 0, site, group);
   }

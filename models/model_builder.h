@@ -59,7 +59,7 @@ struct Compute {
   std::int64_t context;    // positions whose keys and values are kept between calls; 0: none, rows see only themselves
   std::optional<AdapterSpec> adapter;  // where there is one, the model's own blocks are frozen
   double mean_document;                // of packs, as BuildOptions has it; 0: a sequence is one document
-  // Where a row's document begins; no place where a sequence is one document.
+  // The place of the rows' first keys; no place where a sequence is one document.
   Place first_key() const { return mean_document > 0 ? Place{.space = Space::documents} : Place{}; }
   Bytes element() const { return size_of(dtype); }
   bool adapts(const FileTensor& weight) const { return adapter && spillway::adapts(*adapter, layer_of_weight(weight.name)); }

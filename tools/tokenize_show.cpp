@@ -91,9 +91,7 @@ void show_documents(const std::vector<std::string>& files, const TextTools& tool
   const RowRules rules{.train_on = options.train_on,
                        .text_ends = options.text_ends,
                        .longest = seq_length > 0 ? seq_length + 1 : std::numeric_limits<std::int64_t>::max(),
-                       .long_rows = options.split_rows ? LongRows::keep
-                                    : options.truncate ? LongRows::truncate
-                                                       : LongRows::refuse,
+                       .long_rows = long_rows_of(options.split_rows, options.truncate),
                        .needs_loss = true};
   DocumentReader reader(tools, rules, pool, bad_lines);
   Shower shower(tools, options.documents);

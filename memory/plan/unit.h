@@ -126,7 +126,7 @@ struct UnitGraph {
   Bytes constant_bytes = 0;             // numbers that units read and no step changes
 };
 
-// What a micro-batch brings, int32 [n] each, in this order: tokens, targets (-100 where there is no loss) and, where sequences
+// The arrays of a micro-batch, int32 [n] each, in this order: tokens, targets (-100 where there is no loss) and, where sequences
 // are packs, where each row's document begins in its sequence.
 enum class TokenArray : std::uint8_t { tokens, targets, documents };
 inline int token_arrays(const UnitGraph& graph) { return graph.has_documents ? 3 : 2; }

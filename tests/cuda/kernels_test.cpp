@@ -162,7 +162,7 @@ TEST_P(OnDevice, SumsAndCopies) {
   check_all([&](Operands& of) { return kernels::Cap{type, n * H, 2.0f, of.numbers(type, n * H, -5, 5)}; });
 }
 
-// Where the document of each row begins: documents of 1, 2, 3 … rows, in each sequence anew.
+// The first key of each row: documents of 1, 2, 3 … rows, in each sequence anew.
 Place documents_of(Operands& of, std::int64_t rows, std::int64_t sequence) {
   std::vector<std::int32_t> first;
   for (std::int64_t row = 0; row < rows; ++row) {

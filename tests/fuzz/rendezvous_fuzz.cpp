@@ -1,4 +1,4 @@
-// What is said to a rank before the ranks have met: each message from its bytes, and whole from a socket, as it is and with the
+// Messages to a rank before the ranks have met: each from its bytes, and whole from a socket, as it is and with the
 // head set right, which random bytes never have.
 #include <sys/socket.h>
 

@@ -127,9 +127,7 @@ class DataFiles {
       const RowRules rules{.train_on = request_.train_on,
                            .text_ends = request_.text_ends,
                            .longest = request_.seq_length + 1,
-                           .long_rows = request_.split_rows ? LongRows::keep
-                                        : request_.truncate ? LongRows::truncate
-                                                            : LongRows::refuse,
+                           .long_rows = long_rows_of(request_.split_rows, request_.truncate),
                            .vocabulary = request_.vocabulary,
                            .needs_loss = true};
       reader_.emplace(tools_, rules, *pool_, request_.skip_bad_lines ? BadLines::skip : BadLines::refuse);

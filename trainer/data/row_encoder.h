@@ -15,6 +15,10 @@
 namespace spillway {
 
 enum class LongRows : std::uint8_t { refuse, truncate, keep };  // rows to be refused are bad lines
+// As the flags say; `split` goes before `truncate`.
+constexpr LongRows long_rows_of(bool split, bool truncate) {
+  return split ? LongRows::keep : truncate ? LongRows::truncate : LongRows::refuse;
+}
 
 // What becomes of rows. As it stands: tokens as they are, every token a target.
 struct RowRules {
