@@ -31,8 +31,9 @@ Parameters lay_out(BlockLayout& layout, const AttentionSpec& spec) {
 struct Values {
   StreamValue input, output;
   Place statistics, qkv, o, lse;
-  Place out, out_statistics;  // [n,H], what the norm after the output product reads
-  Place cache;                // keys [K, Hkv*D], then values, of the K positions of the context
+  Place q_statistics, k_statistics;  // [n] float, of norms of all heads
+  Place out, out_statistics;         // [n,H], what the norm after the output product reads
+  Place cache;                       // keys [K, Hkv*D], then values, of the K positions of the context
 };
 
 // The unit's kernels, in terms of its values.
@@ -49,7 +50,7 @@ class Attention {
     pass.add(norm().forward(x, xn, v.statistics));
     pass.add(qkv().forward(xn, v.qkv));
     for (std::size_t i = 0; i < spec_.qkv_weights.size(); ++i) add_forward(pass, qkv_adapter(i), xn, qkv_window(v.qkv, i));
-    const Inputs in = rotated(pass, ControlWord::position);
+    const Inputs in = rotated(pass, Again::no);
     if (compute_.context > 0) {
       pass.add(kernels::KeepKeys{.type = compute_.dtype,
                                  .rows = n(),
@@ -103,7 +104,7 @@ class Attention {
     output().add_gradients(pass, d_out, v.o);
     add_backward(pass, output_adapter(), {d_out, H()}, v.o, d_o);
 
-    const Inputs in = rotated(pass, ControlWord::none);
+    const Inputs in = rotated(pass, Again::yes);
     const Place dqkv = pass.room(n() * qkv_width() * e());
     pass.add(kernels::AttendBackward{.type = compute_.dtype,
                                      .shape = shape(),
@@ -123,14 +124,15 @@ class Attention {
                                        .shape = rope_shape(),
                                        .cosine = spec_.rope->cosine,
                                        .sine = spec_.rope->sine,
-                                       .q_weight = weight(at_.q_norm),
-                                       .k_weight = weight(at_.k_norm),
-                                       .qkv = spec_.q_norm ? v.qkv : Place{},
+                                       .q_weight = head_weight(at_.q_norm),
+                                       .k_weight = head_weight(at_.k_norm),
+                                       .qkv = norms_each_head() ? v.qkv : Place{},
                                        .dqkv = dqkv,
-                                       .dq_weight = gradient_place(compute_, 0, at_.q_norm),
-                                       .dk_weight = gradient_place(compute_, 0, at_.k_norm),
+                                       .dq_weight = head_gradient(at_.q_norm),
+                                       .dk_weight = head_gradient(at_.k_norm),
                                        .first_key = compute_.first_key()});
     }
+    if (spec_.norms_all_heads) add_heads_backward(pass, dqkv);
 
     const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
@@ -146,8 +148,10 @@ class Attention {
   struct Inputs {
     kernels::Rows q, k, v;
   };
-  Inputs rotated(PassDraft& pass, ControlWord word) const {
+  enum class Again { no, yes };  // in a backward: positions are those of a whole sequence
+  Inputs rotated(PassDraft& pass, Again again) const {
     const Place qkv = values_.qkv;
+    const ControlWord word = again == Again::yes ? ControlWord::none : ControlWord::position;
     const kernels::Rows values{qkv.at(qk_width() * e()), qkv_width()};
     if (!spec_.rope) return {{qkv, qkv_width()}, {qkv.at(o_width() * e()), qkv_width()}, values};
     const Bytes row = spec_.head_dim / 2 * static_cast<Bytes>(sizeof(float));
@@ -157,13 +161,73 @@ class Attention {
                              .shape = rope_shape(),
                              .cosine = from(spec_.rope->cosine),
                              .sine = from(spec_.rope->sine),
-                             .q_weight = weight(at_.q_norm),
-                             .k_weight = weight(at_.k_norm),
-                             .qkv = qkv,
+                             .q_weight = head_weight(at_.q_norm),
+                             .k_weight = head_weight(at_.k_norm),
+                             .qkv = spec_.norms_all_heads ? normed(pass, again) : qkv,
                              .qk = qk,
                              .first_key = compute_.first_key()});
     return {{qk, qk_width()}, {qk.at(o_width() * e()), qk_width()}, values};
   }
+
+  // The part of qkv that a norm of all heads is over.
+  struct HeadsNorm {
+    Bytes offset;
+    std::int64_t width, weight;
+    Place statistics;
+  };
+  HeadsNorm q_heads() const { return {0, o_width(), at_.q_norm, values_.q_statistics}; }
+  HeadsNorm k_heads() const { return {o_width() * e(), W(), at_.k_norm, values_.k_statistics}; }
+  // A room like qkv with the normed queries and keys; its values stay empty.
+  Place normed(PassDraft& pass, Again again) const {
+    const Place room = pass.room(n() * qkv_width() * e());
+    for (const HeadsNorm& of : {q_heads(), k_heads()}) {
+      const Place x = values_.qkv.at(of.offset), y = room.at(of.offset);
+      if (again == Again::yes) {
+        pass.add(kernels::NormAgain{.type = compute_.dtype,
+                                    .rows = n(),
+                                    .hidden = of.width,
+                                    .stride = qkv_width(),
+                                    .offset = spec_.head_norm_offset,
+                                    .x = x,
+                                    .weight = weight(of.weight),
+                                    .statistics = of.statistics,
+                                    .y = y});
+      } else {
+        pass.add(kernels::Norm{.type = compute_.dtype,
+                               .rows = n(),
+                               .hidden = of.width,
+                               .stride = qkv_width(),
+                               .epsilon = spec_.norm.epsilon,
+                               .offset = spec_.head_norm_offset,
+                               .x = x,
+                               .weight = weight(of.weight),
+                               .y = y,
+                               .statistics = of.statistics});
+      }
+    }
+    return room;
+  }
+  // In place: gradients of the normed queries and keys become those of the raw ones.
+  void add_heads_backward(PassDraft& pass, Place dqkv) const {
+    for (const HeadsNorm& of : {q_heads(), k_heads()}) {
+      const Place d = dqkv.at(of.offset);
+      pass.add(kernels::NormBackward{.type = compute_.dtype,
+                                     .gradient_type = compute_.dtype,
+                                     .rows = n(),
+                                     .hidden = of.width,
+                                     .stride = qkv_width(),
+                                     .offset = spec_.head_norm_offset,
+                                     .dy = d,
+                                     .x = values_.qkv.at(of.offset),
+                                     .weight = weight(of.weight),
+                                     .statistics = of.statistics,
+                                     .dx = d,
+                                     .dweight = gradient_place(compute_, 0, of.weight)});
+    }
+  }
+  bool norms_each_head() const { return spec_.q_norm && !spec_.norms_all_heads; }
+  Place head_weight(std::int64_t element) const { return norms_each_head() ? weight(element) : Place{}; }
+  Place head_gradient(std::int64_t element) const { return norms_each_head() ? gradient_place(compute_, 0, element) : Place{}; }
 
   AdaptedLinear qkv_adapter(std::size_t i) const {
     const FileTensor& weight = spec_.qkv_weights[i];
@@ -245,6 +309,10 @@ StreamValue add_attention(ModelBuilder& builder, StreamValue input, const std::s
   values.qkv = add_saved(" qkv", n * (o_width + 2 * kv_width) * element);
   values.o = add_saved(" o", n * o_width * element);
   values.lse = add_saved(" lse", n * spec.heads * word);
+  if (spec.norms_all_heads) {
+    values.q_statistics = add_saved(" q statistics", n * word);
+    values.k_statistics = add_saved(" k statistics", n * word);
+  }
   if (spec.post_norm) {
     values.out = add_saved(" out", n * spec.output_weight.rows * element);
     values.out_statistics = add_saved(" out statistics", norm_statistics_bytes(compute, *spec.post_norm));

@@ -22,6 +22,7 @@ struct AttentionSpec {
   std::vector<FileTensor> qkv_biases;     // together [(Hq+2Hkv)*D], or none
   std::optional<FileTensor> q_norm;       // [D], RMSNorm of each head; both or neither, and only with rotary positions
   std::optional<FileTensor> k_norm;       // [D]
+  bool norms_all_heads = false;           // these two are of all heads of a row together: [Hq*D] and [Hkv*D]
   float head_norm_offset = 0;             // added to the stored weights of these two
   FileTensor output_weight;               // [H, Hq*D]
   std::optional<FileTensor> output_bias;  // [H]

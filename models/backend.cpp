@@ -11,6 +11,11 @@ std::byte* address_of(const MicroBatchWords* words, ControlWord word) {
     case ControlWord::position: at = &words->position; break;
     case ControlWord::logits_row: at = &words->logits_row; break;
     case ControlWord::dropout: at = &words->dropout; break;
+    case ControlWord::batch_share: at = &words->batch_share; break;
+    case ControlWord::balance_loss: at = &words->balance_loss; break;
+    case ControlWord::router_z_loss: at = &words->router_z_loss; break;
+    case ControlWord::expert_load: at = &words->expert_load; break;
+    case ControlWord::router_fault: at = &words->router_fault; break;
     case ControlWord::none: break;
   }
   return static_cast<std::byte*>(const_cast<void*>(at));

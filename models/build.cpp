@@ -1,8 +1,11 @@
 #include "models/build.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
+
+#include <algorithm>
 
 #include "memory/base/error.h"
+#include "models/experts.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
 #include "models/mlp.h"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kVocabularyTileRows = 8192;
 constexpr std::int64_t kMlpTileElements = 64 << 20;
+constexpr std::int64_t kGroupElements = 64 << 20;  // of a group of experts
 constexpr std::int64_t kCutMultiple = 64;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -19,19 +23,7 @@ std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b;
 // The size of equal parts, rounded up so that every part but the last is a multiple of kCutMultiple.
 std::int64_t even_part(std::int64_t whole, std::int64_t parts) { return round_up(divide_up(whole, parts), kCutMultiple); }
 
-bool is_trained(const FamilyRow& family) { return !has_experts(family); }
-
 void check_shape(const ModelConfig& config, const BuildOptions& options) {
-  if (config.experts > 0 && options.purpose == BuildPurpose::running) {
-    throw InputError(
-        fmt::format("the model is a mixture of {} experts a layer ({}), which this version plans but does not run",
-                    config.experts, name_of(config.family)),
-        fmt::format("`spillway plan` says what it takes; dense models ({}) run.", fmt::join(family_names(is_trained), ", ")));
-  }
-  if (config.experts > 0 && options.adapter) {
-    throw InputError(
-        fmt::format("the model is a mixture of experts ({}), and this version has no adapters of these", name_of(config.family)));
-  }
   if (options.micro_batch < 1 || options.sequence < 1) {
     throw InputError(fmt::format("a micro-batch of {} sequences of {} tokens has no rows", options.micro_batch, options.sequence),
                      "--micro-batch-size and --seq-length are 1 or more");
@@ -58,6 +50,10 @@ Cuts canonical_cuts(const ModelConfig& config) {
   Cuts cuts;
   cuts.vocabulary_rows = even_part(config.vocab, divide_up(config.vocab, kVocabularyTileRows));
   cuts.mlp_columns = even_part(config.mlp_width, divide_up(mlp_matrix_elements(config), kMlpTileElements));
+  if (config.experts > 0) {
+    const std::int64_t most = std::max<std::int64_t>(1, kGroupElements / expert_elements(config));
+    cuts.experts_a_group = divide_up(config.experts, divide_up(config.experts, most));
+  }
   return cuts;
 }
 
@@ -67,8 +63,8 @@ CompiledModel build_model(const ModelConfig& config, const BuildOptions& options
 
 CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts) {
   check_shape(config, options);
-  SPILLWAY_CHECK(cuts.vocabulary_rows > 0 && cuts.mlp_columns > 0 && cuts.head_strip > 0, "cuts of {}, {} and {}",
-                 cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip);
+  SPILLWAY_CHECK(cuts.vocabulary_rows > 0 && cuts.mlp_columns > 0 && cuts.head_strip > 0 && cuts.experts_a_group > 0,
+                 "cuts of {}, {}, {} and {}", cuts.vocabulary_rows, cuts.mlp_columns, cuts.head_strip, cuts.experts_a_group);
   ModelBuilder builder(options, cuts);
   switch (config.family->units) {
     case UnitsOf::gpt2: add_gpt2_units(builder, config, options.head); break;

@@ -14,8 +14,11 @@
 
 namespace spillway {
 
-// With `planning`, units need not have operations.
-enum class BuildPurpose : std::uint8_t { running, planning };
+// How a layer's mixture of experts is cut into units. The forms give the same bits and have the same blocks.
+enum class ExpertsForm : std::uint8_t {
+  layer,   // one unit
+  groups,  // a unit for each group of experts, where memory lacks for a layer's
+};
 
 struct BuildOptions {
   DType dtype = DType::bfloat16;
@@ -28,15 +31,16 @@ struct BuildOptions {
   // Above 0: a sequence is a pack of documents that do not see each other, and a token is in one of so many tokens on average:
   // the sum of the squares of their lengths over the sum of these. No bit depends on the number, only the work that is planned.
   double mean_document = 0;
-  BuildPurpose purpose = BuildPurpose::running;
+  ExpertsForm experts = ExpertsForm::layer;
   std::optional<AdapterSpec> adapter = {};  // where there is one, the model's own blocks are frozen
 };
 
 // Cuts of a model. They follow from the model alone, so that no budget changes the bits; tests force small cuts.
 struct Cuts {
-  std::int64_t vocabulary_rows = 0;  // of an embedding or head tile; the last may have fewer
-  std::int64_t mlp_columns = 0;      // of an MLP tile
-  std::int64_t head_strip = 1024;    // rows of logits that exist at a time
+  std::int64_t vocabulary_rows = 0;        // of an embedding or head tile; the last may have fewer
+  std::int64_t mlp_columns = 0;            // of an MLP tile
+  std::int64_t head_strip = 1024;          // rows of logits that exist at a time
+  std::int64_t experts_a_group = 1 << 20;  // whose matrices are one block
 };
 Cuts canonical_cuts(const ModelConfig& config);
 

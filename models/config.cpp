@@ -254,26 +254,74 @@ void read_sizes(const ConfigSection& section, ModelConfig& config) {
   }
 }
 
+bool read_feature(const ConfigSection& section, const Feature& feature) { return section.flag({feature.key}, feature.value); }
+
+// Keys by which mixtures are computed otherwise than here, and the value that changes nothing.
+void refuse_other_routing(const ConfigSection& section) {
+  const std::pair<const char*, Json> neutral[] = {
+      {"n_group", 1},
+      {"topk_group", 1},
+      {"scoring_func", "softmax"},
+      {"routed_scaling_factor", 1},
+      {"n_shared_experts", 0},
+      {"num_shared_experts", 0},
+      {"shared_expert_intermediate_size", 0},
+      {"first_k_dense_replace", 0},
+      {"moe_layer_freq", 1},
+      {"router_jitter_noise", 0},
+      {"clip_qkv", nullptr},
+      {"topk_method", "greedy"},
+      {"norm_after_topk", false},
+      {"moe_router_enable_expert_bias", false},
+  };
+  for (const auto& [key, value] : neutral) {
+    if (section.has(key) && section[key].json() != value)
+      section.refuse(key, fmt::format("is {}; this changes how a mixture is computed, and only {} is supported",
+                                      shown(section[key].json()), value.is_null() ? "null" : shown(value)));
+  }
+}
+
+// Layers whose number, counted from 1, is no multiple of decoder_sparse_step are dense, and so are those of mlp_only_layers.
+void read_dense_layers(const ConfigSection& section, ModelConfig& config) {
+  const std::int64_t every = section.has("decoder_sparse_step") ? section.whole({"decoder_sparse_step"}, 1, 1, kMaxLayers) : 1;
+  std::vector<bool> dense(static_cast<std::size_t>(config.layers), false);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) dense[static_cast<std::size_t>(layer)] = (layer + 1) % every != 0;
+  if (section.has("mlp_only_layers")) {
+    const JsonPlace list = section["mlp_only_layers"];
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const std::int64_t layer = list.at(i).integer(0, kMaxLayers);
+      if (layer < config.layers) dense[static_cast<std::size_t>(layer)] = true;
+    }
+  }
+  if (std::ranges::find(dense, true) == dense.end()) return;
+  if (!config.family->experts.some_layers_are_dense) {
+    section.refuse(section.has("decoder_sparse_step") ? "decoder_sparse_step" : "mlp_only_layers",
+                   fmt::format("leaves layers without experts; all layers of a {} model have them", bare_name(*config.family)));
+  }
+  if (std::ranges::find(dense, false) == dense.end()) {
+    section.refuse(section.has("mlp_only_layers") ? "mlp_only_layers" : "decoder_sparse_step", "leaves no layer with experts",
+                   "Such a model is a dense one.");
+  }
+  config.dense_layers = std::move(dense);
+}
+
 void read_experts(const ConfigSection& section, ModelConfig& config) {
   if (!has_experts(*config.family)) return;
   const FamilyExperts& experts = config.family->experts;
   config.experts = section.whole(experts.count, experts.count_default, 1, kMaxExperts);
   config.experts_per_token = section.whole({"num_experts_per_tok"}, experts.per_token_default, 1, config.experts);
-  if (config.experts * config.mlp_width > kMaxMlpWidth) {
+  config.expert_width = section.whole(experts.width, experts.width_default, 1, kMaxMlpWidth);
+  config.normalised_experts = read_feature(section, experts.normalised);
+  if (config.experts * config.expert_width > kMaxMlpWidth) {
     section.refuse(experts.count.name, fmt::format("is {}; times the width of an expert, {}, it may be at most {}",
-                                                   config.experts, config.mlp_width, kMaxMlpWidth));
+                                                   config.experts, config.expert_width, kMaxMlpWidth));
   }
-  if (section.has("decoder_sparse_step") && section.whole({"decoder_sparse_step"}, 1, 0, kMaxLayers) != 1) {
-    section.refuse("decoder_sparse_step", fmt::format("is {}; only 1 is supported: experts in every layer",
-                                                      shown(section["decoder_sparse_step"].json())));
-  }
-  if (section.has("mlp_only_layers") && section["mlp_only_layers"].size() > 0) {
-    section.refuse("mlp_only_layers", fmt::format("is {}; only an empty list is supported: experts in every layer",
-                                                  shown(section["mlp_only_layers"].json())));
-  }
+  refuse_other_routing(section);
+  read_dense_layers(section, config);
+  constexpr double kMaxCoefficient = 1e6;
+  const double balance = section.real({"router_aux_loss_coef"}, experts.balance_default, 0, kMaxCoefficient);
+  if (section.flag({"output_router_logits"}, false)) config.balance_coefficient = balance;
 }
-
-bool read_feature(const ConfigSection& section, const Feature& feature) { return section.flag({feature.key}, feature.value); }
 
 // Hugging Face gives this to the embedding as padding_idx; a negative one counts from the end.
 std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig& config) {
@@ -304,6 +352,10 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
 }
 
 }  // namespace
+
+std::int64_t ModelConfig::layers_with_experts() const {
+  return experts == 0 ? 0 : layers - std::ranges::count(dense_layers, true);
+}
 
 double ModelConfig::attention_scale(std::int64_t layer) const {
   const double scalar = query_scalar > 0 ? query_scalar : static_cast<double>(head_dim);

@@ -38,11 +38,16 @@ struct ModelConfig {
   std::int64_t heads = 0;      // query heads; a multiple of kv_heads
   std::int64_t kv_heads = 0;   // key-value heads
   std::int64_t head_dim = 0;   // even where there is RoPE; heads · head_dim may differ from hidden
-  std::int64_t mlp_width = 0;  // inner width of the MLP, or of one expert
-  std::int64_t experts = 0;    // per layer; 0: the layers have an MLP
+  std::int64_t mlp_width = 0;  // inner width of the MLP
+  std::int64_t experts = 0;    // of a layer; 0: all layers have an MLP
   std::int64_t experts_per_token = 0;
-  std::int64_t vocab = 0;          // V
-  std::int64_t max_positions = 0;  // longest sequence
+  std::int64_t expert_width = 0;    // inner width of one expert
+  bool normalised_experts = false;  // the weights of a row's experts are divided by their sum
+  std::vector<bool> dense_layers;   // [layers]: those that have an MLP in place of experts; empty: none has
+  double balance_coefficient = 0;   // of the routers' balance loss; 0: there is none
+  double router_z_coefficient = 0;  // of the mean square of the routers' log-sum-exp; 0: there is none
+  std::int64_t vocab = 0;           // V
+  std::int64_t max_positions = 0;   // longest sequence
 
   double norm_eps = 0;
   Activation activation = Activation::silu;
@@ -72,6 +77,10 @@ struct ModelConfig {
   // The file as it was read, so that keys unknown to us survive export.
   std::string json_text;
 
+  bool has_experts(std::int64_t layer) const {
+    return experts > 0 && (dense_layers.empty() || !dense_layers[static_cast<std::size_t>(layer)]);
+  }
+  std::int64_t layers_with_experts() const;
   bool has_window_rope(std::int64_t layer) const { return window_rope && windows[static_cast<std::size_t>(layer)] > 0; }
   // The factor on q·k before the softmax.
   double attention_scale(std::int64_t layer) const;

@@ -10,107 +10,242 @@
 namespace spillway {
 namespace {
 
-constexpr std::int64_t kStripRows = 1024;  // rows of an expert that are worked on at a time
 constexpr Bytes kFloat = sizeof(float);
 
-// Values that the router and the experts of one layer share.
-struct ExpertsValues {
+// Values that all units of one layer's mixture share.
+struct Values {
   StreamValue input, output;
-  int normalized = -1;   // [n,H], read by the router and the experts
-  int dnormalized = -1;  // [n,H] float
-  int routing = -1;      // int32 and float [n,k]: each row's experts and their weights
-  int drouting = -1;     // float [n,k]
-  int sum = -1;          // [n,H] float
+  Place statistics, scores, log_sums, routing;
+  Place totals;               // of all layers
+  Place sum, dsum, dweights;  // [n,H] float, [n,H] float, [n,k] float; for a mixture in several units
 };
 
-void add_router(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsValues& values) {
+// Groups [begin, end) of a layer's `of`, which a unit has.
+struct Part {
+  std::int64_t begin = 0, end = 0, of = 0;
+  bool is_first() const { return begin == 0; }
+  bool is_last() const { return end == of; }
+  bool is_only() const { return is_first() && is_last(); }
+};
+
+// The kernels of one unit. Its block 0 has norm and router, and block 1 + i its i-th group.
+class Mixture {
+ public:
+  Mixture(const Compute& compute, const ExpertsSpec& spec, std::int64_t group, Part part, NormPlaces norm, std::int64_t router,
+          const Values& values)
+      : compute_(compute), spec_(spec), group_(group), part_(part), norm_places_(norm), router_(router), values_(values) {}
+
+  PassDraft forward() const {
+    const Values& v = values_;
+    const Place x = value_place(v.input.value);
+    PassDraft pass;
+    const Place xn = pass.room(n() * H() * e());
+    if (part_.is_first()) {
+      pass.add(norm().forward(x, xn, v.statistics));
+      add_router(pass, xn);
+    } else {
+      pass.add(norm().again(x, v.statistics, xn));
+    }
+    const Place sum = part_.is_only() ? pass.room(n() * H() * kFloat) : v.sum;
+    for (std::int64_t g = part_.begin; g < part_.end; ++g) {
+      kernels::Experts call{.type = compute_.dtype,
+                            .activation = spec_.activation,
+                            .shape = shape(g),
+                            .x = xn,
+                            .routing = v.routing,
+                            .weights = weight_place(compute_, block_of(g), 0),
+                            .residual = g == 0 ? x : Place{},
+                            .sum = sum};
+      const Bytes rows = call.shape.most_rows();
+      call.rows = pass.room(rows * H() * e());
+      call.up = pass.room(rows * 2 * I() * e());
+      call.h = pass.room(rows * I() * e());
+      call.out = pass.room(rows * H() * kFloat);
+      pass.add(call);
+    }
+    if (part_.is_last())
+      pass.add(kernels::Round{.type = compute_.dtype, .elements = n() * H(), .x = sum, .y = value_place(v.output.value)});
+    return pass;
+  }
+
+  PassDraft backward() const {
+    const Values& v = values_;
+    const Place x = value_place(v.input.value), dy = value_place(v.output.gradient);
+    PassDraft pass;
+    const Place xn = pass.room(n() * H() * e());
+    pass.add(norm().again(x, v.statistics, xn));
+    const Place dxn = part_.is_only() ? pass.room(n() * H() * kFloat) : v.dsum;
+    const Place dweights = part_.is_only() ? pass.room(n() * spec_.per_row * kFloat) : v.dweights;
+    for (std::int64_t g = part_.end; g-- > part_.begin;) {
+      kernels::ExpertsBackward call{.type = compute_.dtype,
+                                    .activation = spec_.activation,
+                                    .shape = shape(g),
+                                    .begins = g + 1 == part_.of,
+                                    .dy = dy,
+                                    .x = xn,
+                                    .routing = v.routing,
+                                    .weights = weight_place(compute_, block_of(g), 0),
+                                    .gradients = gradient_place(compute_, block_of(g) - (part_.is_first() ? 0 : 1), 0),
+                                    .dx = dxn,
+                                    .dweights = dweights};
+      const Bytes rows = call.shape.most_rows();
+      for (Place* piece : {&call.rows, &call.drows}) *piece = pass.room(rows * H() * e());
+      for (Place* piece : {&call.up, &call.dup}) *piece = pass.room(rows * 2 * I() * e());
+      for (Place* piece : {&call.h, &call.dh}) *piece = pass.room(rows * I() * e());
+      call.out = pass.room(rows * H() * kFloat);
+      pass.add(call);
+    }
+    if (part_.is_first()) add_router_backward(pass, x, xn, dxn, dweights, dy);
+    return pass;
+  }
+
+ private:
+  void add_router(PassDraft& pass, Place xn) const {
+    const Values& v = values_;
+    kernels::Product product = router().forward(xn, v.scores);
+    product.spec.output = DType::float32;
+    pass.add(product);
+    pass.add(kernels::Route{.shape = router_shape(),
+                            .layer = spec_.layer,
+                            .begins = spec_.is_first,
+                            .scores = v.scores,
+                            .log_sums = v.log_sums,
+                            .routing = v.routing,
+                            .fault = place_of(ControlWord::router_fault)});
+    kernels::AddRouting adds{.shape = router_shape(),
+                             .layers = spec_.layers,
+                             .begins = spec_.is_first,
+                             .ends = spec_.is_last,
+                             .scores = v.scores,
+                             .log_sums = v.log_sums,
+                             .routing = v.routing,
+                             .totals = v.totals,
+                             .load = place_of(ControlWord::expert_load)};
+    if (spec_.is_last)
+      adds.balance_loss = place_of(ControlWord::balance_loss), adds.z_loss = place_of(ControlWord::router_z_loss);
+    pass.add(adds);
+  }
+
+  // The router's part of the gradient comes behind those of the experts.
+  void add_router_backward(PassDraft& pass, Place x, Place xn, Place dxn, Place dweights, Place dy) const {
+    const Values& v = values_;
+    const Place dlogits = pass.room(n() * router_shape().experts * e());
+    pass.add(kernels::RouteBackward{.type = compute_.dtype,
+                                    .shape = router_shape(),
+                                    .layers = spec_.layers,
+                                    .balance = static_cast<float>(spec_.losses.balance),
+                                    .z = static_cast<float>(spec_.losses.z),
+                                    .dweights = dweights,
+                                    .scores = v.scores,
+                                    .log_sums = v.log_sums,
+                                    .routing = v.routing,
+                                    .totals = spec_.losses.balance > 0 ? v.totals : Place{},
+                                    .batch_share = spec_.losses.any() ? place_of(ControlWord::batch_share) : Place{},
+                                    .dlogits = dlogits});
+    router().add_gradients(pass, dlogits, xn);
+    kernels::Product product = router().input_gradient(dlogits, dxn, DType::float32);
+    product.sum = Sum::add;
+    pass.add(product);
+    pass.add(norm().backward(DType::float32, dxn, x, v.statistics, dy, value_place(v.input.gradient)));
+  }
+
+  int block_of(std::int64_t g) const { return static_cast<int>(1 + g - part_.begin); }
+  ops::RouterShape router_shape() const {
+    return {.rows = n(), .experts = spec_.router.rows, .per_row = spec_.per_row, .normalised = spec_.normalised};
+  }
+  ops::ExpertsShape shape(std::int64_t g) const {
+    const std::int64_t first = g * group_;
+    return {.router = router_shape(),
+            .hidden = H(),
+            .width = I(),
+            .first = first,
+            .count = std::min(group_, spec_.router.rows - first)};
+  }
+  Linear router() const { return {compute_, n(), H(), spec_.router.rows, router_}; }
+  NormKernels norm() const { return {compute_, spec_.norm, norm_places_}; }
+  std::int64_t n() const { return compute_.rows; }
+  std::int64_t H() const { return spec_.router.columns; }
+  std::int64_t I() const { return spec_.experts.front().gate.rows; }
+  Bytes e() const { return compute_.element(); }
+
+  const Compute& compute_;
+  const ExpertsSpec& spec_;
+  std::int64_t group_;
+  Part part_;
+  NormPlaces norm_places_;
+  std::int64_t router_;
+  const Values& values_;
+};
+
+Values add_values(ModelBuilder& builder, StreamValue input, const std::string& output_name, const ExpertsSpec& spec,
+                  bool is_one_unit) {
   const Compute& compute = builder.compute();
-  const std::int64_t n = compute.rows, H = spec.router.columns, E = spec.router.rows, k = spec.experts_per_row;
-  const Bytes element = size_of(compute.dtype);
-  const std::string name = spec.name + " router";
-  BlockLayout layout;
-  add_norm(layout, spec.norm);
-  layout.align();
-  layout.add(spec.router);
-
-  Unit unit;
-  unit.name = name;
-  unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
-  const int statistics = builder.add_value(name + " statistics", norm_statistics_bytes(compute, spec.norm));
-  unit.forward = {{values.input.value, Access::read},
-                  {statistics, Access::write},
-                  {values.normalized, Access::write},
-                  {values.routing, Access::write}};
-  unit.backward = {
-      {values.output.gradient, Access::read}, {values.input.value, Access::read},    {statistics, Access::read},
-      {values.normalized, Access::read},      {values.routing, Access::read},        {values.dnormalized, Access::update},
-      {values.drouting, Access::read},        {values.input.gradient, Access::write}};
-  unit.saved = {statistics};
-  const double product = 2.0 * static_cast<double>(n * H * E);
-  unit.forward_work = {.gemm_flops = product, .bytes = static_cast<double>(2 * n * H * element + n * E * kFloat)};
-  unit.backward_work = {.gemm_flops = 2 * product,
-                        .bytes = static_cast<double>(n * H * (4 * element + 2 * kFloat) + n * (E + k) * kFloat)};
-  unit.forward_workspace = round_up(n * E * kFloat, 64);
-  unit.backward_workspace = round_up(n * E * kFloat, 64) + round_up(n * H * kFloat, 64);
-  builder.add_planned_unit(std::move(unit));
-}
-
-void add_expert(ModelBuilder& builder, const ExpertsSpec& spec, const ExpertsValues& values, std::int64_t index) {
-  const Compute& compute = builder.compute();
-  const ExpertSpec& expert = spec.experts[static_cast<std::size_t>(index)];
-  const std::int64_t H = expert.down_weight.rows, I = expert.down_weight.columns, experts = std::ssize(spec.experts);
-  const bool is_first = index == 0, is_last = index + 1 == experts;
-  const Bytes element = size_of(compute.dtype);
-  const std::string name = fmt::format("{} expert {}", spec.name, index);
-  BlockLayout layout;
-  layout.add_stack(expert.up_weights);
-  layout.add_stack({expert.down_weight});
-
-  Unit unit;
-  unit.name = name;
-  unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
-  if (index >= spec.experts_per_row) builder.set_idle(unit.blocks.front());  // a row goes to k experts; which ones varies
-  unit.forward = {
-      {values.normalized, Access::read}, {values.routing, Access::read}, {values.sum, is_first ? Access::write : Access::update}};
-  if (is_last)
-    unit.forward.insert(unit.forward.end(), {{values.input.value, Access::read}, {values.output.value, Access::write}});
-  // The values between the two products are computed again: how many rows an expert has is not known before the step.
-  const Access adds = is_last ? Access::write : Access::update;
-  unit.backward = {{values.output.gradient, Access::read},
-                   {values.normalized, Access::read},
-                   {values.routing, Access::read},
-                   {values.drouting, adds},
-                   {values.dnormalized, adds}};
-
-  const double rows = static_cast<double>(compute.rows * spec.experts_per_row) / static_cast<double>(experts);  // m
-  const double up = 2 * rows * static_cast<double>(H * 2 * I), down = 2 * rows * static_cast<double>(I * H);
-  const double row_bytes = static_cast<double>(2 * H * element + 3 * I * element + 2 * H * kFloat);
-  unit.forward_work = {.gemm_flops = up + down, .bytes = rows * row_bytes, .gemm_rows = rows};
-  unit.backward_work = {
-      .gemm_flops = 2 * (up + down) + up, .bytes = 3 * rows * row_bytes, .repeated_flops = up, .gemm_rows = rows};
-  const std::int64_t strip = std::min(compute.rows, kStripRows);
-  unit.forward_workspace = round_up(strip * ((H + 3 * I) * element + H * kFloat), 64);
-  unit.backward_workspace = round_up(strip * ((2 * H + 6 * I) * element + H * kFloat), 64);
-  builder.add_planned_unit(std::move(unit));
+  const std::int64_t n = compute.rows, H = spec.router.columns, E = spec.router.rows, k = spec.per_row;
+  const auto add = [&](const std::string& name, Bytes bytes) { return value_place(builder.add_value(name, bytes)); };
+  Values values;
+  values.input = input;
+  values.output = builder.add_stream_value(output_name, H);
+  values.statistics = add(spec.name + " router statistics", norm_statistics_bytes(compute, spec.norm));
+  values.scores = add(spec.name + " router scores", n * E * kFloat);
+  values.log_sums = add(spec.name + " router sums", n * kFloat);
+  values.routing = add(spec.name + " routing", ops::routing_bytes({.rows = n, .experts = E, .per_row = k}));
+  values.totals = value_place(spec.totals);
+  if (is_one_unit) return values;
+  values.sum = add(spec.name + " sum", n * H * kFloat);
+  values.dsum = add("d " + spec.name + " sum", n * H * kFloat);
+  values.dweights = add("d " + spec.name + " weights", n * k * kFloat);
+  return values;
 }
 
 }  // namespace
 
+std::int64_t expert_elements(const ModelConfig& config) { return 3 * config.hidden * config.expert_width; }
+
 StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::string& output_name, const ExpertsSpec& spec) {
+  const auto experts = std::ssize(spec.experts);
+  SPILLWAY_CHECK(experts == spec.router.rows && spec.per_row >= 1 && spec.per_row <= experts, "{}: {} experts of {}, {} a row",
+                 spec.name, experts, spec.router.rows, spec.per_row);
   const Compute& compute = builder.compute();
-  const std::int64_t n = compute.rows, H = spec.router.columns, k = spec.experts_per_row;
-  SPILLWAY_CHECK(std::ssize(spec.experts) == spec.router.rows && k >= 1 && k <= spec.router.rows,
-                 "{}: {} experts of {}, {} a row", spec.name, spec.experts.size(), spec.router.rows, k);
-  ExpertsValues values;
-  values.input = input;
-  values.output = builder.add_stream_value(output_name, H);
-  values.normalized = builder.add_value(spec.name + " normalized", n * H * size_of(compute.dtype));
-  values.dnormalized = builder.add_value("d " + spec.name + " normalized", n * H * kFloat);
-  values.routing = builder.add_value(spec.name + " routing", n * k * (kFloat + static_cast<Bytes>(sizeof(std::int32_t))));
-  values.drouting = builder.add_value("d " + spec.name + " routing", n * k * kFloat);
-  values.sum = builder.add_value(spec.name + " sum", n * H * kFloat);
-  add_router(builder, spec, values);
-  for (std::int64_t index = 0; index < std::ssize(spec.experts); ++index) add_expert(builder, spec, values, index);
+  BlockLayout layout;
+  const NormPlaces norm = add_norm(layout, spec.norm);
+  const std::int64_t router = layout.add_stack({spec.router});
+  const int router_block = builder.add_block(spec.name + " router", std::move(layout));
+
+  const std::int64_t group = std::min(builder.cuts().experts_a_group, experts), groups = (experts + group - 1) / group;
+  std::vector<int> blocks;
+  for (std::int64_t first = 0; first < experts; first += group) {
+    const std::int64_t last = std::min(first + group, experts) - 1;
+    BlockLayout of_group;
+    for (std::int64_t i = first; i <= last; ++i) {
+      const ExpertSpec& expert = spec.experts[static_cast<std::size_t>(i)];
+      of_group.add_stack({expert.gate, expert.up, expert.down});
+    }
+    const std::string name = first == last ? fmt::format("{} expert {}", spec.name, first)
+                                           : fmt::format("{} experts {} to {}", spec.name, first, last);
+    blocks.push_back(builder.add_block(name, std::move(of_group)));
+  }
+  // A row goes to k experts; which ones varies.
+  const ExpertSpec& one = spec.experts.front();
+  builder.set_idle((experts - spec.per_row) * (2 * one.gate.rows + one.down.columns) * one.down.rows);
+
+  const bool is_one_unit = builder.experts_form() == ExpertsForm::layer || groups == 1;
+  const Values values = add_values(builder, input, output_name, spec, is_one_unit);
+  for (std::int64_t begin = 0; begin < groups;) {
+    const Part part{begin, is_one_unit ? groups : begin + 1, groups};
+    UnitDraft draft;
+    Unit& unit = draft.unit;
+    unit.name = is_one_unit ? spec.name + " experts" : builder.block_name(blocks[static_cast<std::size_t>(begin)]);
+    unit.blocks = {router_block};
+    unit.blocks.insert(unit.blocks.end(), blocks.begin() + part.begin, blocks.begin() + part.end);
+    unit.gradient_blocks.assign(unit.blocks.begin() + (part.is_first() ? 0 : 1), unit.blocks.end());
+    if (part.is_first()) unit.saved = {values.scores.index, values.log_sums.index};
+    if (is_one_unit) unit.saved.insert(unit.saved.end(), {values.statistics.index, values.routing.index});
+    const Mixture mixture(compute, spec, group, part, norm, router, values);
+    draft.forward = mixture.forward();
+    draft.backward = mixture.backward();
+    builder.add_unit(std::move(draft));
+    begin = part.end;
+  }
   return values.output;
 }
 

@@ -1,31 +1,44 @@
-// The mixture-of-experts half of a layer, as plans see it: a router, then each expert as a unit of its own, which takes the rows
-// that were routed to it a strip at a time, so that no budget depends on where rows go. The experts' partial sums are added in
-// fp32, first expert to last in the forward and last to first in the backward.
-// Not here: the computation. Experts are planned, but not yet trained (BuildOptions::purpose).
+// The mixture-of-experts half of a layer: norm, router, experts, residual. One block has the norm and the router, one block each
+// group of experts. Either the layer is one unit, or, where memory lacks for that, each group is a unit and the sum of the
+// experts' results passes through them. Both add experts in ascending order in the forward and in descending order in the
+// backward, in fp32, so their bits are the same. Not here: how many experts a group has (Cuts), which form is taken
+// (BuildOptions::experts), the kernels (kernels.h).
 //
-// Legend: n rows of a micro-batch, H hidden, E experts, k of them a row, I inner width of one, m = n * k / E rows of an expert.
+// Legend: n rows of a micro-batch, H hidden, E experts, k of them a row, I inner width of one.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "models/activation.h"
 #include "models/model_builder.h"
 #include "models/norm_unit.h"
+#include "models/routing.h"
 
 namespace spillway {
 
 struct ExpertSpec {
-  std::vector<FileTensor> up_weights;  // [I,H] each: gate and up
-  FileTensor down_weight;              // [H,I]
+  FileTensor gate, up;  // [I,H]
+  FileTensor down;      // [H,I]
 };
 
 struct ExpertsSpec {
-  std::string name;   // of the units, "layer 3": "layer 3 router", "layer 3 expert 7"
+  std::string name;   // "layer 3": blocks are "layer 3 router" and "layer 3 experts 0 to 12"
   NormSpec norm;      // over H
   FileTensor router;  // [E,H]
   std::vector<ExpertSpec> experts;
-  std::int64_t experts_per_row = 0;  // k
+  std::int64_t per_row = 0;  // k
+  bool normalised = false;   // the weights of a row's experts are divided by their sum
+  Activation activation = Activation::silu;
+  std::int64_t layer = 0;
+  RouterLosses losses;
+  std::int64_t layers = 0;                 // that have experts …
+  bool is_first = false, is_last = false;  // … and this one's place among them
+  int totals = -1;                         // of all their routers: a value, double [2E+1]
 };
+
+// Elements of one expert.
+std::int64_t expert_elements(const ModelConfig& config);
 
 StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::string& output_name, const ExpertsSpec& spec);
 

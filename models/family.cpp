@@ -50,7 +50,7 @@ constexpr FamilyRow gemma3() {
   row.keys.window_rope_theta = {"rope_local_base_freq"};
   row.defaults.vocab = 262208, row.defaults.max_positions = 131072;
   row.defaults.rope_theta = 1e6;
-  row.qk_norm = true;
+  row.qk_norm = QkNorm::each_head;
   row.windows.nth = 6, row.windows.nth_key = {"sliding_window_pattern"};
   return row;
 }
@@ -118,7 +118,7 @@ constexpr FamilyRow kFamilies[] = {
                   .mlp_width = 22016,
                   .vocab = 151936,
                   .max_positions = 32768},
-     .qk_norm = true,
+     .qk_norm = QkNorm::each_head,
      .qkv_bias = {"attention_bias"},
      .output_bias = {"attention_bias"},
      .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
@@ -137,6 +137,8 @@ constexpr FamilyRow kFamilies[] = {
      .experts = {.count = {"num_local_experts", "num_experts"},
                  .count_default = 8,
                  .per_token_default = 2,
+                 .width_default = 14336,
+                 .normalised = {.value = true},
                  .block = "block_sparse_moe",
                  .gate = "w1",
                  .up = "w3",
@@ -145,14 +147,39 @@ constexpr FamilyRow kFamilies[] = {
 
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
-     .keys = {.mlp_width = {"moe_intermediate_size"}},
      .defaults =
-         {.hidden = 2048, .layers = 24, .heads = 32, .kv_heads = 4, .mlp_width = 768, .vocab = 151936, .max_positions = 32768},
-     .qk_norm = true,
+         {.hidden = 2048, .layers = 24, .heads = 32, .kv_heads = 4, .mlp_width = 6144, .vocab = 151936, .max_positions = 32768},
+     .qk_norm = QkNorm::each_head,
      .qkv_bias = {"attention_bias"},
      .output_bias = {"attention_bias"},
-     .experts = {.count = {"num_experts", "num_local_experts"}, .count_default = 128, .per_token_default = 8},
+     .experts = {.count = {"num_experts", "num_local_experts"},
+                 .count_default = 128,
+                 .per_token_default = 8,
+                 .width = {"moe_intermediate_size"},
+                 .width_default = 768,
+                 .normalised = {"norm_topk_prob"},
+                 .some_layers_are_dense = true},
      .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
+
+    {.model_type = "olmoe",
+     .architecture = "OlmoeForCausalLM",
+     .defaults = {.hidden = 2048,
+                  .layers = 16,
+                  .heads = 16,
+                  .mlp_width = 2048,
+                  .vocab = 50304,
+                  .max_positions = 4096,
+                  .norm_eps = 1e-5,
+                  .padding_token = 1},
+     .qk_norm = QkNorm::all_heads,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .experts = {.count = {"num_experts", "num_local_experts"},
+                 .count_default = 64,
+                 .per_token_default = 8,
+                 .width_default = 2048,
+                 .normalised = {"norm_topk_prob"},
+                 .balance_default = 0.01}},
 
     gemma2(),
     gemma3(),

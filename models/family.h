@@ -78,6 +78,11 @@ struct NormNames {
 struct FamilyExperts {
   ConfigKey count;  // experts of a layer; no key: an MLP
   std::int64_t count_default = 0, per_token_default = 0;
+  ConfigKey width{"intermediate_size"};  // inner width of one expert
+  std::int64_t width_default = 0;
+  Feature normalised;  // the weights of a row's experts are divided by their sum
+  double balance_default = 0.001;
+  bool some_layers_are_dense = false;                                    // mlp_only_layers and decoder_sparse_step say which
   const char* block = "mlp";                                             // tensors: of a layer …
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert
 };
@@ -103,6 +108,13 @@ struct RefusedKey {
   const char* problem = nullptr;  // "is true; …"
 };
 
+// What a norm of queries, or of keys, is over.
+enum class QkNorm : std::uint8_t {
+  none,
+  each_head,  // head_dim
+  all_heads,  // all of a row's queries, or all of its keys
+};
+
 // The family of units that a model is made of.
 enum class UnitsOf : std::uint8_t { gpt2, llama };
 
@@ -116,7 +128,7 @@ struct FamilyRow {
   bool learned_positions = false;  // a row for each position, added to the token's, in place of rotary ones
   double norm_offset = 0;          // added to norms' weights: 1 in Gemma, whose weights are stored around 0
   NormNames norm_names;
-  bool qk_norm = false;           // RMSNorm over head_dim on each head's q and k, before RoPE
+  QkNorm qk_norm = QkNorm::none;  // RMSNorm on q and k, before RoPE
   bool gated_mlp = true;          // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
   bool scaled_embedding = false;  // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;

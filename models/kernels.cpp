@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "memory/plan/control_words.h"
+
 namespace spillway {
 namespace {
 
@@ -17,6 +19,11 @@ class Operands {
   void write(Place& place, Bytes bytes) { add(place, Access::write, type_, bytes, bytes); }
   void update(Place& place, Bytes bytes) { add(place, Access::update, type_, bytes, bytes); }
   void use(Place& place, Access access, DType type, Bytes bytes) { add(place, access, type, bytes, bytes); }
+  // Room that the call works in.
+  void room(Place& place, Bytes bytes) {
+    add(place, Access::write, type_, bytes, bytes);
+    list.back().is_room = true;
+  }
   void read_float(Place& place, Bytes bytes) { use(place, Access::read, DType::float32, bytes); }
   void write_float(Place& place, Bytes bytes) { use(place, Access::write, DType::float32, bytes); }
   void update_float(Place& place, Bytes bytes) { use(place, Access::update, DType::float32, bytes); }
@@ -41,6 +48,7 @@ class Operands {
 // A gradient's sum is added to old content in most of a step's micro-batches, so it counts as an update.
 void sum_into(Operands& out, Place& place, Bytes bytes) { out.update_float(place, bytes); }
 
+std::int64_t stride_of(const auto& norm) { return norm.stride > 0 ? norm.stride : norm.hidden; }
 Bytes statistics_bytes(std::int64_t rows, const Place& bias) { return rows * kFloat * (bias ? 2 : 1); }
 
 void add_operands(Operands& out, Product& k) {
@@ -54,29 +62,29 @@ void add_operands(Operands& out, Product& k) {
 }
 void add_operands(Operands& out, Norm& k) {
   const Bytes row = k.hidden * size_of(k.type);
-  out.read(k.x, k.rows * row);
+  out.strided(k.x, Access::read, k.rows, k.hidden, stride_of(k));
   out.read(k.weight, row);
   out.read(k.bias, row);
   out.read(k.residual, k.rows * row);
-  out.write(k.y, k.rows * row);
+  out.strided(k.y, Access::write, k.rows, k.hidden, stride_of(k));
   out.write_float(k.statistics, statistics_bytes(k.rows, k.bias));
 }
 void add_operands(Operands& out, NormAgain& k) {
   const Bytes row = k.hidden * size_of(k.type);
-  out.read(k.x, k.rows * row);
+  out.strided(k.x, Access::read, k.rows, k.hidden, stride_of(k));
   out.read(k.weight, row);
   out.read(k.bias, row);
   out.read_float(k.statistics, statistics_bytes(k.rows, k.bias));
-  out.write(k.y, k.rows * row);
+  out.strided(k.y, Access::write, k.rows, k.hidden, stride_of(k));
 }
 void add_operands(Operands& out, NormBackward& k) {
   const Bytes row = k.hidden * size_of(k.type);
   out.use(k.dy, Access::read, k.gradient_type, k.rows * k.hidden * size_of(k.gradient_type));
-  out.read(k.x, k.rows * row);
+  out.strided(k.dx, Access::write, k.rows, k.hidden, stride_of(k));
+  out.strided(k.x, Access::read, k.rows, k.hidden, stride_of(k));
   out.read(k.weight, row);
   out.read_float(k.statistics, statistics_bytes(k.rows, k.bias));
   out.read(k.residual_gradient, k.rows * row);
-  out.write(k.dx, k.rows * row);
   sum_into(out, k.dweight, k.hidden * kFloat);
   sum_into(out, k.dbias, k.hidden * kFloat);
 }
@@ -219,6 +227,64 @@ void add_operands(Operands& out, GiveLogits& k) {
 }
 void add_operands(Operands& out, Cap& k) { out.update(k.x, k.elements * size_of(k.type)); }
 
+Bytes scores_bytes(const ops::RouterShape& s) { return s.rows * s.experts * kFloat; }
+Bytes weights_bytes(const ops::RouterShape& s) { return s.rows * s.per_row * kFloat; }
+Bytes totals_bytes(const ops::RouterShape& s) { return ops::router_totals(s.experts) * static_cast<Bytes>(sizeof(double)); }
+void write_or_update(Operands& out, bool writes, Place& place, Bytes bytes) {
+  writes ? out.write_float(place, bytes) : out.update_float(place, bytes);
+}
+
+void add_operands(Operands& out, Route& k) {
+  out.update_float(k.scores, scores_bytes(k.shape));
+  out.write_float(k.log_sums, k.shape.rows * kFloat);
+  out.write_float(k.routing, ops::routing_bytes(k.shape));
+  write_or_update(out, k.begins, k.fault, kIndex);
+}
+void add_operands(Operands& out, AddRouting& k) {
+  out.read_float(k.scores, scores_bytes(k.shape));
+  out.read_float(k.log_sums, k.shape.rows * kFloat);
+  out.read_float(k.routing, ops::routing_bytes(k.shape));
+  write_or_update(out, k.begins, k.totals, totals_bytes(k.shape));
+  write_or_update(out, k.begins, k.load, sizeof(ExpertLoad));
+  if (k.ends) out.write_float(k.balance_loss, sizeof(double)), out.write_float(k.z_loss, sizeof(double));
+}
+void add_operands(Operands& out, RouteBackward& k) {
+  out.read_float(k.dweights, weights_bytes(k.shape));
+  out.read_float(k.scores, scores_bytes(k.shape));
+  out.read_float(k.log_sums, k.shape.rows * kFloat);
+  out.read_float(k.routing, ops::routing_bytes(k.shape));
+  out.read_float(k.totals, totals_bytes(k.shape));
+  out.read_float(k.batch_share, kFloat);
+  out.write(k.dlogits, k.shape.rows * k.shape.experts * size_of(k.type));
+}
+void add_operands(Operands& out, Experts& k) {
+  const ops::ExpertsShape& s = k.shape;
+  const Bytes row = s.hidden * size_of(k.type), inner = s.most_rows() * s.width * size_of(k.type);
+  out.read(k.x, s.router.rows * row);
+  out.read_float(k.routing, ops::routing_bytes(s.router));
+  out.read(k.weights, s.count * s.stride() * size_of(k.type));
+  out.read(k.residual, s.router.rows * row);
+  write_or_update(out, static_cast<bool>(k.residual), k.sum, s.router.rows * s.hidden * kFloat);
+  out.room(k.rows, s.most_rows() * row);
+  out.room(k.up, 2 * inner);
+  out.room(k.h, inner);
+  out.room(k.out, s.most_rows() * s.hidden * kFloat);
+}
+void add_operands(Operands& out, ExpertsBackward& k) {
+  const ops::ExpertsShape& s = k.shape;
+  const Bytes row = s.hidden * size_of(k.type), inner = s.most_rows() * s.width * size_of(k.type);
+  for (Place* rows : {&k.dy, &k.x}) out.read(*rows, s.router.rows * row);
+  out.read_float(k.routing, ops::routing_bytes(s.router));
+  out.read(k.weights, s.count * s.stride() * size_of(k.type));
+  sum_into(out, k.gradients, s.count * s.stride() * kFloat);
+  write_or_update(out, k.begins, k.dx, s.router.rows * s.hidden * kFloat);
+  write_or_update(out, k.begins, k.dweights, weights_bytes(s.router));
+  for (Place* piece : {&k.rows, &k.drows}) out.room(*piece, s.most_rows() * row);
+  for (Place* piece : {&k.up, &k.dup}) out.room(*piece, 2 * inner);
+  for (Place* piece : {&k.h, &k.dh}) out.room(*piece, inner);
+  out.room(k.out, s.most_rows() * s.hidden * kFloat);
+}
+
 DType type_of(const Kernel& kernel) {
   return std::visit(
       [](const auto& k) {
@@ -266,6 +332,19 @@ double bytes_moved(Kernel kernel) {
   return bytes;
 }
 
+// Work of products with the experts' matrices, if the rows are spread evenly: `products` counts them in matrices of [I,H], of
+// which `repeated` were computed before. Each row's bytes move `moves` times.
+Work work_of_experts(const auto& k, int products, int repeated, int moves) {
+  const ops::ExpertsShape& s = k.shape;
+  const double rows_of_one = static_cast<double>(s.router.rows * s.router.per_row) / static_cast<double>(s.router.experts);
+  const double rows = rows_of_one * static_cast<double>(s.count), matrix = 2 * rows * static_cast<double>(s.width * s.hidden);
+  const double row_bytes = static_cast<double>((2 * s.hidden + 3 * s.width) * size_of(k.type) + 3 * s.hidden * kFloat);
+  return {.gemm_flops = products * matrix,
+          .bytes = moves * rows * row_bytes,
+          .repeated_flops = repeated * matrix,
+          .gemm_rows = rows_of_one};
+}
+
 // A tile's share of a micro-batch's tokens, if they are spread evenly.
 double share_of_tile(const auto& k) { return static_cast<double>(k.tile.rows) / static_cast<double>(k.vocabulary); }
 
@@ -286,6 +365,10 @@ Work work_of(const Kernel& kernel) {
     work.attention_flops = attention_flops(*forward, 2);
   } else if (const auto* backward = std::get_if<AttendBackward>(&kernel)) {
     work.attention_flops = attention_flops(*backward, 5);
+  } else if (const auto* experts = std::get_if<Experts>(&kernel)) {
+    return work_of_experts(*experts, 3, 0, 1);
+  } else if (const auto* back = std::get_if<ExpertsBackward>(&kernel)) {
+    return work_of_experts(*back, 8, 2, 2);
   } else if (const auto* look_up = std::get_if<LookUp>(&kernel)) {
     work.bytes = 2 * share_of_tile(*look_up) * static_cast<double>(look_up->rows * look_up->hidden * size_of(look_up->type));
   } else if (const auto* add_up = std::get_if<LookUpBackward>(&kernel)) {

@@ -5,7 +5,8 @@
 // (backend.h).
 //
 // Legend: n rows (tokens of a micro-batch), T sequence length, H hidden, I MLP width, V vocabulary, D head dimension,
-//         Hq / Hkv query / key-value heads, S rows of a strip, R rows of a vocabulary tile. `type` is the compute type.
+//         Hq / Hkv query / key-value heads, S rows of a strip, R rows of a vocabulary tile, E experts, k of them a row. `type` is
+//         the compute type.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "models/activation.h"
 #include "models/dropout_mask.h"
 #include "models/kernel_shapes.h"
+#include "models/routing.h"
 
 namespace spillway {
 
@@ -35,7 +37,19 @@ enum class Space : std::uint8_t {
 };
 
 // Words that calls read and write at run time, MicroBatchWords in memory.
-enum class ControlWord : std::uint8_t { none, loss_sum, loss_scale, position, logits_row, dropout };
+enum class ControlWord : std::uint8_t {
+  none,
+  loss_sum,
+  loss_scale,
+  position,
+  logits_row,
+  dropout,
+  batch_share,
+  balance_loss,
+  router_z_loss,
+  router_fault,
+  expert_load,
+};
 
 // An operand begins `offset` bytes into its space. If it moves with a word, it begins `stride` bytes times that word further.
 struct Place {
@@ -65,10 +79,11 @@ struct Product {
 };
 
 // RMSNorm, or LayerNorm where there is a bias. statistics: float rstd[n], and for LayerNorm mean[n].
-// y (= residual +) norm(x), with weights of offset + weight.
+// y (= residual +) norm(x), with weights of offset + weight. `stride`: elements between rows of x, y, dy and dx, where they are
+// part of a wider matrix (RMSNorm alone, without a residual); 0: H.
 struct Norm {
   DType type = DType::bfloat16;
-  std::int64_t rows = 0, hidden = 0;  // n, H
+  std::int64_t rows = 0, hidden = 0, stride = 0;  // n, H
   float epsilon = 0, offset = 0;
   Place x, weight, bias, residual, y, statistics;
   friend bool operator==(const Norm&, const Norm&) = default;
@@ -76,16 +91,16 @@ struct Norm {
 // Recomputes the same y from the statistics.
 struct NormAgain {
   DType type = DType::bfloat16;
-  std::int64_t rows = 0, hidden = 0;
+  std::int64_t rows = 0, hidden = 0, stride = 0;
   float offset = 0;
   Place x, weight, bias, statistics, y;
   friend bool operator==(const NormAgain&, const NormAgain&) = default;
 };
 // dx = residual_gradient (if any) + the norm's. dy is of gradient_type. Sums of dweight and dbias are made where they have a
-// place: that of the bias with that of the weight.
+// place: that of the bias with that of the weight. dx may be dy itself.
 struct NormBackward {
   DType type = DType::bfloat16, gradient_type = DType::bfloat16;
-  std::int64_t rows = 0, hidden = 0;
+  std::int64_t rows = 0, hidden = 0, stride = 0;
   float offset = 0;
   Place dy, x, weight, bias, statistics, residual_gradient, dx, dweight, dbias;
   friend bool operator==(const NormBackward&, const NormBackward&) = default;
@@ -269,13 +284,65 @@ struct Cap {
   friend bool operator==(const Cap&, const Cap&) = default;
 };
 
+// A mixture's router, after its product: logits become probabilities, in place. Each row goes to the k experts with the largest
+// (a tie goes to the lower number). `fault` becomes layer + 1 where a logit is not a number and no layer before had one.
+struct Route {
+  ops::RouterShape shape;
+  std::int64_t layer = 0;
+  bool begins = false;  // the first layer with a router
+  Place scores /*float [n,E]*/, log_sums /*float [n], of the logits*/, routing, fault;
+  friend bool operator==(const Route&, const Route&) = default;
+};
+// Adds a layer to the totals of the micro-batch and to the load of its experts; the first layer begins them. The last one also
+// computes the losses of the routers of all layers together: E sum_e (counts_e / N) (sums_e / N), and the mean square of
+// log_sums, N = layers * n.
+struct AddRouting {
+  ops::RouterShape shape;
+  std::int64_t layers = 0;  // that have a router
+  bool begins = false, ends = false;
+  Place scores, log_sums, routing, totals /*double [2E+1]*/, load /*ExpertLoad*/, balance_loss, z_loss;
+  friend bool operator==(const AddRouting&, const AddRouting&) = default;
+};
+// The gradient of the logits: from that of the weights, and from the routers' losses times their coefficients and batch_share.
+struct RouteBackward {
+  DType type = DType::bfloat16;
+  ops::RouterShape shape;
+  std::int64_t layers = 0;
+  float balance = 0, z = 0;  // coefficients
+  Place dweights /*float [n,k]*/, scores, log_sums, routing, totals, batch_share, dlogits /*[n,E]*/;
+  friend bool operator==(const RouteBackward&, const RouteBackward&) = default;
+};
+// sum (= residual, then) += weight * expert(x) for the rows of each of the call's experts, ascending. The rooms are for a piece
+// of S = shape.most_rows() rows.
+struct Experts {
+  DType type = DType::bfloat16;
+  Activation activation = Activation::silu;
+  ops::ExpertsShape shape;
+  Place x /*[n,H]*/, routing, weights, residual /*[n,H]*/, sum /*float [n,H]*/;
+  Place rows /*[S,H]*/, up /*[S,2I]*/, h /*[S,I]*/, out /*float [S,H]*/;
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
+// The call's experts descend. Where the call begins the backward, dx is written, else it is added to. What is between the
+// products is computed again. Gradients of experts that no row comes to are zeros.
+struct ExpertsBackward {
+  DType type = DType::bfloat16;
+  Activation activation = Activation::silu;
+  ops::ExpertsShape shape;
+  bool begins = false;
+  Place dy /*[n,H]*/, x, routing, weights, gradients, dx /*float [n,H]*/, dweights /*float [n,k]*/;
+  Place rows /*[S,H]*/, drows /*[S,H]*/, up /*[S,2I]*/, dup /*[S,2I]*/, h /*[S,I]*/, dh /*[S,I]*/, out /*float [S,H]*/;
+  friend bool operator==(const ExpertsBackward&, const ExpertsBackward&) = default;
+};
+
 }  // namespace kernels
 
-using Kernel = std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
-                            kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys,
-                            kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::Dropout,
-                            kernels::LookUp, kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward,
-                            kernels::LossTile, kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap>;
+using Kernel =
+    std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
+                 kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys, kernels::Activate,
+                 kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::Dropout, kernels::LookUp,
+                 kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile,
+                 kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap, kernels::Route,
+                 kernels::AddRouting, kernels::RouteBackward, kernels::Experts, kernels::ExpertsBackward>;
 
 // A call in a list: a kernel, and the scratch that it may use while it runs.
 struct KernelCall {
@@ -292,7 +359,8 @@ struct OperandUse {
   Access access = Access::read;
   DType type = DType::float32;
   Bytes bytes = 0;
-  Bytes reach = 0;  // from the first byte to behind the last, where rows are part of a wider matrix
+  Bytes reach = 0;       // from the first byte to behind the last, where rows are part of a wider matrix
+  bool is_room = false;  // the call works in it: what is there afterwards means nothing
 };
 // All operands of the kernel, in the order of its definition. They are valid as long as the kernel.
 std::vector<OperandUse> operands_of(Kernel& kernel);

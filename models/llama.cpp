@@ -11,6 +11,7 @@
 #include "models/experts.h"
 #include "models/head.h"
 #include "models/mlp.h"
+#include "models/routing.h"
 
 namespace spillway {
 namespace {
@@ -46,9 +47,10 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
     spec.qkv_biases = {file_vector(attention + "q_proj.bias", q_rows), file_vector(attention + "k_proj.bias", kv_rows),
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
-  if (config.family->qk_norm) {
-    spec.q_norm = norm_weight(config, attention + "q_norm", D);
-    spec.k_norm = norm_weight(config, attention + "k_norm", D);
+  if (const QkNorm over = config.family->qk_norm; over != QkNorm::none) {
+    spec.q_norm = norm_weight(config, attention + "q_norm", over == QkNorm::each_head ? D : q_rows);
+    spec.k_norm = norm_weight(config, attention + "k_norm", over == QkNorm::each_head ? D : kv_rows);
+    spec.norms_all_heads = over == QkNorm::all_heads;
     spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
   }
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
@@ -85,7 +87,7 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   const FamilyExperts& names = config.family->experts;
   const std::string mlp = prefix + names.block + ".";
-  const std::int64_t H = config.hidden, I = config.mlp_width;
+  const std::int64_t H = config.hidden, I = config.expert_width;
   ExpertsSpec spec;
   spec.name = fmt::format("layer {}", layer);
   spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
@@ -94,9 +96,14 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
     const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
       return file_matrix(fmt::format("{}experts.{}.{}.weight", mlp, expert, name), out, in);
     };
-    spec.experts.push_back({{matrix(names.gate, I, H), matrix(names.up, I, H)}, matrix(names.down, H, I)});
+    spec.experts.push_back({matrix(names.gate, I, H), matrix(names.up, I, H), matrix(names.down, H, I)});
   }
-  spec.experts_per_row = config.experts_per_token;
+  spec.per_row = config.experts_per_token;
+  spec.normalised = config.normalised_experts;
+  spec.activation = config.activation;
+  spec.layer = layer;
+  spec.losses = {config.balance_coefficient, config.router_z_coefficient};
+  spec.layers = config.layers_with_experts();
   return spec;
 }
 
@@ -131,13 +138,27 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
                                             {.tokens = file_matrix("model.embed_tokens.weight", config.vocab, config.hidden),
                                              .factor = embedding_factor(config, builder.compute().dtype),
                                              .padding = config.padding_token});
+  int totals = -1;  // of all routers
+  if (config.experts > 0) {
+    const RouterLosses losses{config.balance_coefficient, config.router_z_coefficient};
+    builder.set_experts(losses);
+    totals = builder.add_value("router totals", ops::router_totals(config.experts) * static_cast<Bytes>(sizeof(double)));
+  }
   StreamValue x = embedding.output;
+  std::int64_t with_experts = 0;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const RopeTables& turns = config.has_window_rope(layer) ? window_rope : rope;
     x = add_attention(builder, x, fmt::format("x {}", 2 * layer + 1), attention_spec(config, layer, turns));
     const std::string output = fmt::format("x {}", 2 * layer + 2);
-    x = config.experts > 0 ? add_experts(builder, x, output, experts_spec(config, layer))
-                           : add_mlp(builder, x, output, mlp_spec(config, layer));
+    if (!config.has_experts(layer)) {
+      x = add_mlp(builder, x, output, mlp_spec(config, layer));
+      continue;
+    }
+    ExpertsSpec experts = experts_spec(config, layer);
+    experts.totals = totals;
+    experts.is_first = with_experts++ == 0;
+    experts.is_last = with_experts == experts.layers;
+    x = add_experts(builder, x, output, experts);
   }
   const NormOutput xn = add_final_norm(builder, x, rms_norm(config, "model.norm"));
   const std::vector<int> blocks =

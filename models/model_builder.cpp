@@ -73,6 +73,7 @@ ModelBuilder::ModelBuilder(const BuildOptions& options, const Cuts& cuts)
     : compute_{options.dtype,   options.micro_batch, options.sequence,     options.micro_batch * options.sequence,
                options.context, options.adapter,     options.mean_document},
       cuts_(cuts),
+      experts_form_(options.experts),
       scratch_(options.scratch ? options.scratch : [](const Kernel&) { return Bytes{0}; }) {
   if (compute_.adapter && compute_.context > 0) compute_.adapter->dropout = 0;  // nothing is trained
   model_.graph.dtype = options.dtype;
@@ -108,10 +109,6 @@ int ModelBuilder::add_block(std::string name, BlockLayout layout, bool of_adapte
   }
   model_.graph.blocks.push_back(std::move(block));
   return static_cast<int>(model_.graph.blocks.size()) - 1;
-}
-
-void ModelBuilder::set_idle(int block) {
-  model_.graph.active_parameters -= elements_of(model_.graph.blocks[static_cast<std::size_t>(block)]);
 }
 
 int ModelBuilder::add_value(std::string name, Bytes bytes) {
@@ -154,18 +151,14 @@ void ModelBuilder::add_unit(UnitDraft draft) {
   const auto& made = model_.code;
   const auto same = std::find_if(made.rbegin(), made.rend(), [&](const auto& other) { return other && *other == *code; });
   if (same != made.rend()) code = *same;
-  add_planned_unit(std::move(draft.unit));
-  model_.code.back() = std::move(code);
-}
-
-void ModelBuilder::add_planned_unit(Unit unit) {
+  Unit& unit = draft.unit;
   if (unit.looks_up) model_.graph.blocks[static_cast<std::size_t>(unit.blocks.front())].looked_up = true;
   if (std::ssize(model_.graph.units) == kMaxUnits) {
     throw InputError(fmt::format("the model's sizes make more than {} units of compute", kMaxUnits),
                      "Look at the sizes in its config.json.");
   }
   model_.graph.units.push_back(std::move(unit));
-  model_.code.push_back(nullptr);
+  model_.code.push_back(std::move(code));
 }
 
 CompiledModel ModelBuilder::finish() {

@@ -77,10 +77,15 @@ class ModelBuilder {
 
   const Compute& compute() const { return compute_; }
   const Cuts& cuts() const { return cuts_; }
+  ExpertsForm experts_form() const { return experts_form_; }
   int add_block(std::string name, BlockLayout layout);
   // The block of a unit's adapters, behind the unit's other blocks: adds it to the unit, unless it is empty.
   void add_adapter_block(Unit& unit, BlockLayout layout);
-  void set_idle(int block);  // not active for every token: others take its place
+  const std::string& block_name(int block) const { return model_.graph.blocks[static_cast<std::size_t>(block)].name; }
+  // So many parameters are not active for a token, which goes through others in their place.
+  void set_idle(std::int64_t elements) { model_.graph.active_parameters -= elements; }
+  // The model's layers route their rows, with these losses.
+  void set_experts(const RouterLosses& losses) { model_.graph.has_experts = true, model_.graph.router_losses = losses; }
   int add_value(std::string name, Bytes bytes);
   int add_lasting_value(std::string name, Bytes bytes);
   StreamValue add_stream_value(const std::string& name, std::int64_t hidden);
@@ -89,7 +94,6 @@ class ModelBuilder {
   Place add_constant(Bytes bytes);
   void fill_constants(std::function<void(std::span<std::byte>)> fill) { fills_.push_back(std::move(fill)); }
   void add_unit(UnitDraft draft);
-  void add_planned_unit(Unit unit);  // one that this version does not run
   CompiledModel finish();
 
  private:
@@ -97,6 +101,7 @@ class ModelBuilder {
 
   Compute compute_;
   Cuts cuts_;
+  ExpertsForm experts_form_;
   ScratchBound scratch_;
   CompiledModel model_;
   std::map<std::string, int> tensor_index_, adapter_index_;  // adapters' tensors follow the model's, as if these were alone

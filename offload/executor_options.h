@@ -15,6 +15,7 @@
 #include "collectives/communicator.h"
 #include "collectives/transport.h"
 #include "memory/base/parallel.h"
+#include "memory/plan/mixture_outcome.h"
 #include "memory/plan/plan.h"
 #include "memory/plan/timeline.h"
 #include "models/unit_code.h"
@@ -71,7 +72,8 @@ using FillTokens = std::function<void(int micro_batch, const MicroBatchRows& row
 struct StepOutcome {
   std::int64_t step = 0;
   double loss = 0, grad_norm = 0;
-  std::string stopped;       // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
+  std::optional<MixtureOutcome> mixture;  // of a model that has experts; loss is then that of its tokens and of its routers
+  std::string stopped;                    // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
   bool state_intact = true;  // of a stopped step: true: nothing was applied; false: some blocks had been updated before
   double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
   By<Lane, Bytes> moved;     // bytes moved by this step's operations on each lane of all ranks, however steps overlap

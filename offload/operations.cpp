@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "memory/base/error.h"
 #include "memory/base/random.h"
@@ -13,6 +14,19 @@ namespace spillway {
 namespace {
 
 constexpr std::uint64_t kDropout = 0xd409;  // the stream of random numbers for keys of dropout
+
+MixtureOutcome sum_mixture(std::span<const MicroBatchWords> words, double lm_loss) {
+  MixtureOutcome sum{.lm_loss = lm_loss, .load = {.most = 0, .least = HUGE_VAL, .entropy = 0}};
+  const auto count = static_cast<double>(words.size());
+  for (const MicroBatchWords& of : words) {
+    sum.balance_loss += of.balance_loss / count;
+    sum.z_loss += of.router_z_loss / count;
+    sum.load.most = std::max(sum.load.most, of.expert_load.most);
+    sum.load.least = std::min(sum.load.least, of.expert_load.least);
+    sum.load.entropy += of.expert_load.entropy / count;
+  }
+  return sum;
+}
 
 }  // namespace
 
@@ -47,6 +61,7 @@ void Operations::fill_words(const Run& run, int micro_batch, MicroBatchWords& wo
   words.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
   words.position = run.logits ? run.logits->position : 0;
   words.logits_row = run.logits ? run.logits->row : 0;
+  words.batch_share = static_cast<float>(1.0 / (plan_.choices.sharding.ranks * plan_.choices.micro_batches));
   words.dropout = 0;
   if (run.evaluates || run.logits) return;
   const int rank = communicator_ == nullptr ? 0 : communicator_->rank();
@@ -214,9 +229,15 @@ void Operations::reduce(const BoundOp& bound) const {
 
 std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words, int ranks) const {
   StepControl& step = *run.step;
-  for (int mb = 0; mb < ranks * micro_batches_of(run); ++mb) step.loss_sum += words[mb].loss_sum;
+  const std::span of_all(words, static_cast<std::size_t>(ranks * micro_batches_of(run)));
+  for (const MicroBatchWords& of : of_all) step.loss_sum += of.loss_sum;
   step.loss = step.loss_sum / static_cast<double>(step.settings.counted_tokens);
+  if (graph_.has_experts && !run.evaluates) step.mixture = sum_mixture(of_all, step.loss);
+  if (step.mixture) step.loss += step.mixture->added(graph_.router_losses);
   if (std::isfinite(step.loss) || run.evaluates) return {};
+  const auto fault = std::ranges::find_if(of_all, [](const MicroBatchWords& of) { return of.router_fault != 0; });
+  if (graph_.has_experts && fault != of_all.end())
+    return fmt::format("the router of layer {} met what is not a number", fault->router_fault - 1);
   return fmt::format("the loss is {}", std::isnan(step.loss) ? "NaN" : "infinite");
 }
 

@@ -248,6 +248,7 @@ StepOutcome RankExecutor::outcome() {
   outcome.step = returned_step_ = step.settings.adamw.step;
   outcome.loss = step.loss;
   outcome.grad_norm = step.grad_norm;
+  outcome.mixture = step.mixture;
   outcome.stopped = step.why_stopped();
   if (step.is_stopped()) {
     const bool waits = defers_all(plan_.choices);

@@ -53,6 +53,7 @@ std::optional<LogitsRequest> get_request(Message& message) {
 
 void put(Message& message, const StepOutcome& outcome) {
   message.put(outcome.step), message.put(outcome.loss), message.put(outcome.grad_norm);
+  message.put(outcome.mixture.has_value()), message.put(outcome.mixture.value_or(MixtureOutcome{}));
   message.put_text(outcome.stopped);
   message.put(outcome.state_intact), message.put(outcome.seconds);
   for (const Lane lane : kAll<Lane>) message.put(outcome.moved[lane]);
@@ -63,6 +64,9 @@ StepOutcome get_outcome(Message& message) {
   outcome.step = message.get<std::int64_t>();
   outcome.loss = message.get<double>();
   outcome.grad_norm = message.get<double>();
+  const bool has_mixture = message.get<bool>();
+  const auto mixture = message.get<MixtureOutcome>();
+  if (has_mixture) outcome.mixture = mixture;
   outcome.stopped = message.get_text();
   outcome.state_intact = message.get<bool>();
   outcome.seconds = message.get<double>();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "memory/plan/mixture_outcome.h"
 #include "offload/step_settings.h"
 
 namespace spillway {
@@ -24,6 +25,7 @@ class StepControl {
   // Begins a step that is run once more.
   void again() {
     loss = loss_sum = grad_norm = 0;
+    mixture.reset();
     clip_factor = 1;
     updates_began.store(false);
     is_stopped_.store(false);
@@ -44,6 +46,7 @@ class StepControl {
   StepSettings settings;
   std::optional<double> known_factor;  // clip factor of a step that is run again because the factor was found too late
   double loss = 0, loss_sum = 0, grad_norm = 0;
+  std::optional<MixtureOutcome> mixture;  // of a model that has experts
   double clip_factor = 1;  // factor that scales its gradients; updates on the host take it from Plan::factor_buffer
   std::atomic<bool> updates_began{false};  // true: an update has begun in its own run
 

@@ -54,7 +54,8 @@ std::ptrdiff_t count_of(const std::vector<Place>& places, T Place::* member, std
 }
 
 struct Choices {
-  int graph = 0;  // index into the candidates given to the planner (head tiled or fused)
+  int graph = 0;                   // index into the candidates given to the planner (head tiled or fused)
+  bool experts_in_groups = false;  // of a mixture: each group of a layer's experts is a unit, not the layer's mixture
   Chain chain = Chain::device_nvme;
   UpdateTime update = UpdateTime::after;
   // The tier where the optimizer runs, host or device: gradients and state come there. Both give the same bits. Without a host

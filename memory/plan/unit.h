@@ -74,6 +74,7 @@ struct Work {
   Work& operator+=(const Work& other) {
     gemm_flops += other.gemm_flops, attention_flops += other.attention_flops, bytes += other.bytes,
         repeated_flops += other.repeated_flops;
+    if (other.gemm_rows > 0) gemm_rows = other.gemm_rows;
     return *this;
   }
 };
@@ -87,6 +88,12 @@ constexpr Work scaled(Work work, int micro_batches) {
 enum class ForwardRole : std::uint8_t {
   computes,              // runs in the forward
   merged_into_backward,  // nothing to do in the forward: backward computes loss and gradient at once
+};
+
+// The losses of a mixture's routers, which are added to the loss times their coefficients; 0: the model has no such loss.
+struct RouterLosses {
+  double balance = 0, z = 0;
+  bool any() const { return balance > 0 || z > 0; }
 };
 
 // A slice of the model that is fetched and run as one. Units run in order forward, in reverse order backward.
@@ -121,9 +128,11 @@ struct UnitGraph {
   std::int64_t trained_parameters = 0;  // those of them that are not frozen
   std::int64_t active_parameters = 0;   // the parameters that a token goes through
   int tensors = 0;                      // number of distinct tensor_index
-  bool has_documents = false;           // sequences are packs: there is a TokenArray::documents
-  Bytes logits_bytes = 0;               // of one row over the whole vocabulary, fp32
-  Bytes constant_bytes = 0;             // numbers that units read and no step changes
+  bool has_experts = false;             // some units route their rows
+  RouterLosses router_losses;
+  bool has_documents = false;  // sequences are packs: there is a TokenArray::documents
+  Bytes logits_bytes = 0;      // of one row over the whole vocabulary, fp32
+  Bytes constant_bytes = 0;    // numbers that units read and no step changes
 };
 
 // The arrays of a micro-batch, int32 [n] each, in this order: tokens, targets (-100 where there is no loss) and, where sequences

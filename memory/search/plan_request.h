@@ -62,9 +62,12 @@ struct GraphCandidates {
   // The same model with fewer layers, on which outlines of a plan are weighed; null where the model has few layers.
   const UnitGraph* thin_tiled = nullptr;
   const UnitGraph* thin_fused = nullptr;
+  // The same of a mixture whose groups of experts are units of their own; null where the model has no such form.
+  const GraphCandidates* in_groups = nullptr;
 };
 inline const UnitGraph& graph_of(const GraphCandidates& graphs, const Choices& choices) {
-  return choices.graph == 0 ? *graphs.tiled : *graphs.fused;
+  const GraphCandidates& of = choices.experts_in_groups ? *graphs.in_groups : graphs;
+  return choices.graph == 0 ? *of.tiled : *of.fused;
 }
 
 }  // namespace spillway

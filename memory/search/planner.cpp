@@ -420,10 +420,12 @@ PlanOutcome plan_of_stage(const GraphCandidates& graphs, const MachineProfile& m
 
 }  // namespace
 
+namespace {
+
 // Takes the fastest stage that fits. If none fits, it takes the stage that shards most, as that needs least. Stages 1 and 2 are
 // one plan.
-PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
-                      const PairRunner& run_pair) {
+PlanOutcome plan_of_form(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                         const PairRunner& run_pair) {
   if (!request.any_stage || request.sharding.group == 1) return plan_of_stage(graphs, machine, request, run_pair);
   const Plan* const like = request.like ? request.like->plan : nullptr;
   std::optional<PlanOutcome> best;
@@ -443,6 +445,26 @@ PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machi
   }
   best->plans_built = plans_built;
   return *std::move(best);
+}
+
+}  // namespace
+
+// Groups of experts are units of their own only where a layer's mixture does not fit as one: then the sums of all micro-batches
+// pass through more units.
+PlanOutcome make_plan(const GraphCandidates& graphs, const MachineProfile& machine, const PlanRequest& request,
+                      const PairRunner& run_pair) {
+  const auto of_form = [&](const GraphCandidates& form, bool in_groups) {
+    PlanRequest with = request;
+    if (with.like && with.like->plan != nullptr && with.like->plan->choices.experts_in_groups != in_groups) with.like.reset();
+    PlanOutcome outcome = plan_of_form(form, machine, with, run_pair);
+    if (outcome.plan) outcome.plan->choices.experts_in_groups = in_groups;
+    return outcome;
+  };
+  PlanOutcome whole = of_form(graphs, false);
+  if (graphs.in_groups == nullptr || whole.prediction.step_s > 0 || !whole.refusal.empty()) return whole;
+  PlanOutcome grouped = of_form(*graphs.in_groups, true);
+  grouped.plans_built += whole.plans_built;
+  return grouped;
 }
 
 }  // namespace spillway

@@ -1,11 +1,14 @@
 #include "models/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "memory/base/error.h"
 #include "models/cpu/attention_ops.h"
 #include "models/cpu/cpu_scratch.h"
+#include "models/cpu/experts/experts.h"
+#include "models/cpu/experts/routing_ops.h"
 
 namespace spillway {
 namespace {
@@ -29,6 +32,30 @@ class Runner {
         ops::loss_finish(k.rows, at<std::int32_t>(k.targets), softmax_of(k), at<float>(k.log_sum_exp), nullptr, scratch_);
     double& total = *at<double>(k.loss_sum);
     total = k.begins ? sum : total + sum;
+  }
+  void operator()(const Route& k) const {
+    auto& fault = *at<std::int32_t>(k.fault);
+    if (k.begins) fault = 0;
+    const bool is_finite = ops::route(pool_, k.shape, at<float>(k.scores), at<float>(k.log_sums), routing(k, k.shape));
+    if (!is_finite && fault == 0) fault = static_cast<std::int32_t>(k.layer + 1);
+  }
+  void operator()(const AddRouting& k) const {
+    double* const totals = at<double>(k.totals);
+    auto& load = *at<ExpertLoad>(k.load);
+    const std::int64_t experts = k.shape.experts;
+    if (k.begins) {
+      std::fill_n(totals, ops::router_totals(experts), 0.0);
+      load = {.most = 0, .least = HUGE_VAL, .entropy = 0};
+    }
+    const ops::Routing to = routing(k, k.shape);
+    ops::add_routing(pool_, k.shape, at<float>(k.scores), at<float>(k.log_sums), to, totals);
+    ops::add_load(k.shape, to, k.layers, load);
+    if (!k.ends) return;
+    const auto all = static_cast<double>(k.layers * k.shape.rows);
+    double sum = 0;
+    for (std::int64_t e = 0; e < experts; ++e) sum += totals[e] / all * (totals[experts + e] / all);
+    *at<double>(k.balance_loss) = static_cast<double>(experts) * sum;
+    *at<double>(k.z_loss) = totals[2 * experts] / all;
   }
   template <typename K>
   void operator()(const K& k) const {
@@ -60,12 +87,12 @@ class Runner {
   template <typename E>
   void run(const Norm& k) const {
     if (k.bias) {
-      SPILLWAY_CHECK(!k.residual && k.offset == 0, "LayerNorm with a residual or an offset");
+      SPILLWAY_CHECK(!k.residual && k.offset == 0 && k.stride == 0, "LayerNorm with a residual, an offset or a stride");
       ops::layernorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), k.epsilon, at<E>(k.y),
                              at<float>(k.statistics) + k.rows, at<float>(k.statistics));
     } else {
       ops::rmsnorm_forward(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), k.epsilon, at<E>(k.y), at<float>(k.statistics),
-                           k.offset, at<E>(k.residual));
+                           k.offset, at<E>(k.residual), k.stride);
     }
   }
   template <typename E>
@@ -74,7 +101,8 @@ class Runner {
       ops::layernorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<E>(k.bias), at<float>(k.statistics) + k.rows,
                            at<float>(k.statistics), at<E>(k.y));
     } else {
-      ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y), k.offset);
+      ops::rmsnorm_apply(pool_, k.rows, k.hidden, at<E>(k.x), at<E>(k.weight), at<float>(k.statistics), at<E>(k.y), k.offset,
+                         k.stride);
     }
   }
   template <typename E, typename G>
@@ -85,7 +113,8 @@ class Runner {
                               at<float>(k.dbias), gradients(), scratch_);
     } else {
       ops::rmsnorm_backward(pool_, k.rows, k.hidden, at<G>(k.dy), at<E>(k.x), at<E>(k.weight), at<float>(k.statistics),
-                            at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight), gradients(), scratch_, k.offset);
+                            at<E>(k.residual_gradient), at<E>(k.dx), at<float>(k.dweight), gradients(), scratch_, k.offset,
+                            k.stride);
     }
   }
   template <typename E>
@@ -218,6 +247,43 @@ class Runner {
     ops::softcap(pool_, k.elements, k.cap, at<E>(k.x));
   }
 
+  ops::Routing routing(const auto& k, const ops::RouterShape& shape) const {
+    return ops::routing_at(memory_.at(k.routing), shape);
+  }
+  template <typename E>
+  void run(const RouteBackward& k) const {
+    std::vector<float> slope(static_cast<std::size_t>(k.shape.experts));
+    const auto all = static_cast<double>(k.layers * k.shape.rows);
+    const double share = k.batch_share ? static_cast<double>(*at<float>(k.batch_share)) / all : 0;
+    const double balance = share * static_cast<double>(k.balance) * static_cast<double>(k.shape.experts) / all;
+    for (std::size_t e = 0; k.balance > 0 && e < slope.size(); ++e)
+      slope[e] = static_cast<float>(balance * at<double>(k.totals)[e]);
+    ops::route_backward(pool_, k.shape, at<float>(k.dweights), at<float>(k.scores), at<float>(k.log_sums), routing(k, k.shape),
+                        slope.data(), static_cast<float>(2 * share * static_cast<double>(k.z)), at<E>(k.dlogits));
+  }
+  template <typename E>
+  void run(const Experts& k) const {
+    if (k.residual) ops::cast_to_float(pool_, k.shape.router.rows * k.shape.hidden, at<E>(k.residual), at<float>(k.sum));
+    ops::experts_forward<E>(
+        pool_, engine_, k.shape, k.activation, at<E>(k.x), routing(k, k.shape.router), at<E>(k.weights), at<float>(k.sum),
+        {.rows = at<E>(k.rows), .up = at<E>(k.up), .h = at<E>(k.h), .out = at<float>(k.out), .scratch = scratch_});
+  }
+  template <typename E>
+  void run(const ExpertsBackward& k) const {
+    const Bytes dx_bytes = k.shape.router.rows * k.shape.hidden * static_cast<Bytes>(sizeof(float));
+    if (k.begins) ops::fill_zero(pool_, dx_bytes, at<float>(k.dx));
+    ops::experts_backward<E>(pool_, engine_, k.shape, k.activation, at<E>(k.dy), at<E>(k.x), routing(k, k.shape.router),
+                             at<E>(k.weights), {at<float>(k.gradients), gradients(), at<float>(k.dx), at<float>(k.dweights)},
+                             {.rows = at<E>(k.rows),
+                              .drows = at<E>(k.drows),
+                              .up = at<E>(k.up),
+                              .dup = at<E>(k.dup),
+                              .h = at<E>(k.h),
+                              .dh = at<E>(k.dh),
+                              .out = at<float>(k.out),
+                              .scratch = scratch_});
+  }
+
   const ThreadPool& pool_;
   ops::MatmulEngine& engine_;
   const PassMemory& memory_;
@@ -234,47 +300,55 @@ bool gives_logits(const Kernel& kernel) {
 
 }  // namespace
 
-std::vector<ops::GemmSpec> products_of(const CompiledModel& model) {
+namespace {
+
+// The products that a call may run, in each way to store.
+std::vector<ops::GemmSpec> products_of(const Product& k) {
   std::vector<ops::GemmSpec> products;
+  for (const ops::Store store : {ops::Store::write, ops::Store::add}) {
+    if (k.sum != Sum::first_writes && (store == ops::Store::write) != (k.sum == Sum::write)) continue;
+    products.push_back(k.spec);
+    products.back().store = store;
+  }
+  return products;
+}
+std::vector<ops::GemmSpec> products_of(const Experts& k) { return ops::products_of(k); }
+std::vector<ops::GemmSpec> products_of(const ExpertsBackward& k) { return ops::products_of(k); }
+std::vector<ops::GemmSpec> products_of(const auto&) { return {}; }
+
+// Calls visit(call, products) for the calls of the model's lists; units of the same shape share theirs.
+void for_calls(const CompiledModel& model, const auto& visit) {
+  std::set<const UnitCode*> visited;
   for (const auto& code : model.code) {
-    if (!code) continue;
+    if (!code || !visited.insert(code.get()).second) continue;
     for (const CallList& list : code->lists) {
-      for (const KernelCall& call : list) {
-        const auto* product = std::get_if<Product>(&call.kernel);
-        if (product == nullptr) continue;
-        ops::GemmSpec spec = product->spec;
-        for (const ops::Store store : {ops::Store::write, ops::Store::add}) {
-          if (product->sum != Sum::first_writes && (store == ops::Store::write) != (product->sum == Sum::write)) continue;
-          spec.store = store;
-          if (std::ranges::find(products, spec) == products.end()) products.push_back(spec);
-        }
-      }
+      for (const KernelCall& call : list) visit(call, std::visit([](const auto& k) { return products_of(k); }, call.kernel));
     }
   }
+}
+
+}  // namespace
+
+std::vector<ops::GemmSpec> products_of(const CompiledModel& model) {
+  std::vector<ops::GemmSpec> products;
+  for_calls(model, [&](const KernelCall&, const std::vector<ops::GemmSpec>& of_call) {
+    for (const ops::GemmSpec& spec : of_call) {
+      if (std::ranges::find(products, spec) == products.end()) products.push_back(spec);
+    }
+  });
   return products;
 }
 
 CpuBackend::CpuBackend(const ThreadPool& pool) : pool_(pool), engine_(pool.threads()) {}
 
 void CpuBackend::prepare(const CompiledModel& model) {
-  std::set<const UnitCode*> prepared;
-  for (const auto& code : model.code) {
-    if (!code || !prepared.insert(code.get()).second) continue;
-    for (const CallList& list : code->lists) {
-      for (const KernelCall& call : list) {
-        const auto* product = std::get_if<Product>(&call.kernel);
-        if (product == nullptr) continue;
-        ops::GemmSpec spec = product->spec;
-        for (const ops::Store store : {ops::Store::write, ops::Store::add}) {
-          if (product->sum != Sum::first_writes && (store == ops::Store::write) != (product->sum == Sum::write)) continue;
-          spec.store = store;
-          const Bytes needed = engine_.scratch_bytes(spec);
-          SPILLWAY_CHECK(needed <= call.scratch_bytes, "a product of {} x {} x {} needs {} bytes of scratch, planned are {}",
-                         spec.m, spec.n, spec.k, needed, call.scratch_bytes);
-        }
-      }
+  for_calls(model, [&](const KernelCall& call, const std::vector<ops::GemmSpec>& of_call) {
+    for (const ops::GemmSpec& spec : of_call) {
+      const Bytes needed = engine_.scratch_bytes(spec);
+      SPILLWAY_CHECK(needed <= call.scratch_bytes, "a product of {} x {} x {} needs {} bytes of scratch, planned are {}", spec.m,
+                     spec.n, spec.k, needed, call.scratch_bytes);
     }
-  }
+  });
 }
 
 void CpuBackend::run(const CallList& list, const PassMemory& memory) {

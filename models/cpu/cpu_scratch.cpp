@@ -1,6 +1,9 @@
 #include "models/cpu/cpu_scratch.h"
 
+#include <algorithm>
+
 #include "models/cpu/attention_ops.h"
+#include "models/cpu/experts/experts.h"
 #include "models/cpu/ops.h"
 
 namespace spillway {
@@ -27,6 +30,14 @@ Bytes scratch_of(const AttendBackward& k, const CpuTraits& machine) {
 }
 Bytes scratch_of(const ColumnSums& k, const CpuTraits&) { return ops::column_sums_scratch_bytes(k.rows, k.columns); }
 Bytes scratch_of(const LossFinish& k, const CpuTraits&) { return ops::loss_finish_scratch_bytes(k.rows); }
+Bytes scratch_of_experts(const auto& k, const CpuTraits& machine) {
+  Bytes most = 0;
+  for (const ops::GemmSpec& spec : ops::products_of(k))
+    most = std::max(most, ops::gemm_scratch_bound(spec, machine.threads, machine.instructions));
+  return most;
+}
+Bytes scratch_of(const Experts& k, const CpuTraits& machine) { return scratch_of_experts(k, machine); }
+Bytes scratch_of(const ExpertsBackward& k, const CpuTraits& machine) { return scratch_of_experts(k, machine); }
 Bytes scratch_of(const auto&, const CpuTraits&) { return 0; }
 
 }  // namespace

@@ -64,52 +64,52 @@ HWY_INLINE void scale_row(std::int64_t H, const E* x, const E* weight, float off
 
 template <typename E, bool kOffset, bool kResidual>
 void rmsnorm_forward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon,
-                          E* y, float* rstd, float offset, const E* residual) {
+                          E* y, float* rstd, float offset, const E* residual, std::int64_t stride) {
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
-    const E* in = x + row * H;
+    const E* in = x + row * stride;
     const float squares = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float v = load(in + i, part);
       return hn::Mul(v, v);
     });
     rstd[row] = 1.0f / std::sqrt(squares / static_cast<float>(H) + epsilon);
     const E* base = kResidual ? residual + row * H : nullptr;
-    scale_row<kOffset, kResidual>(H, in, weight, offset, rstd[row], base, y + row * H);
+    scale_row<kOffset, kResidual>(H, in, weight, offset, rstd[row], base, y + row * stride);
   });
 }
 
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
-                     float* rstd, float offset, const E* residual) {
+                     float* rstd, float offset, const E* residual, std::int64_t stride) {
   const auto plain = residual == nullptr ? rmsnorm_forward_rows<E, false, false> : rmsnorm_forward_rows<E, false, true>;
   const auto shifted = residual == nullptr ? rmsnorm_forward_rows<E, true, false> : rmsnorm_forward_rows<E, true, true>;
-  (offset == 0 ? plain : shifted)(pool, n, H, x, weight, epsilon, y, rstd, offset, residual);
+  (offset == 0 ? plain : shifted)(pool, n, H, x, weight, epsilon, y, rstd, offset, residual, stride);
 }
 
 template <typename E, bool kOffset>
 void rmsnorm_apply_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd,
-                        E* y, float offset) {
+                        E* y, float offset, std::int64_t stride) {
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
-    scale_row<kOffset, false, E>(H, x + row * H, weight, offset, rstd[row], nullptr, y + row * H);
+    scale_row<kOffset, false, E>(H, x + row * stride, weight, offset, rstd[row], nullptr, y + row * stride);
   });
 }
 
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y,
-                   float offset) {
-  (offset == 0 ? rmsnorm_apply_rows<E, false> : rmsnorm_apply_rows<E, true>)(pool, n, H, x, weight, rstd, y, offset);
+                   float offset, std::int64_t stride) {
+  (offset == 0 ? rmsnorm_apply_rows<E, false> : rmsnorm_apply_rows<E, true>)(pool, n, H, x, weight, rstd, y, offset, stride);
 }
 
 // With g = dy w and u = x rstd: dx = rstd (g - u mean(g u)), dw = sum over rows of dy u.
 template <typename E, typename G, bool kOffset>
 void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
                            const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
-                           float offset) {
+                           float offset, std::int64_t stride) {
   auto* partial = reinterpret_cast<float*>(scratch);
   for_rows(pool, n, kBlockRows, [&](std::int64_t row) HWY_ATTR {
     float* dw = dweight == nullptr ? nullptr : partial + row / kBlockRows * H;
     if (dw != nullptr && row % kBlockRows == 0) std::memset(dw, 0, static_cast<std::size_t>(H) * sizeof(float));
-    const G* d = dy + row * H;
-    const E* in = x + row * H;
+    const G* d = dy + row * stride;
+    const E* in = x + row * stride;
     const Float r = splat(rstd[row]), shift = splat(offset);
     const float dot = sum_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float du = hn::Mul(load(d + i, part), hn::Mul(load(in + i, part), r));
@@ -118,7 +118,7 @@ void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t 
     });
     const Float mean = splat(dot / static_cast<float>(H));
     const E* residual = residual_gradient == nullptr ? nullptr : residual_gradient + row * H;
-    E* out = dx + row * H;
+    E* out = dx + row * stride;
     for_vectors(H, [&](std::int64_t i, auto part) HWY_ATTR {
       const Float g = hn::Mul(load(d + i, part), load_weight<kOffset>(weight + i, part, shift));
       const Float u = hn::Mul(load(in + i, part), r);
@@ -133,9 +133,9 @@ void rmsnorm_backward_rows(const ThreadPool& pool, std::int64_t n, std::int64_t 
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
                       const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
-                      float offset) {
+                      float offset, std::int64_t stride) {
   const auto rows = offset == 0 ? rmsnorm_backward_rows<E, G, false> : rmsnorm_backward_rows<E, G, true>;
-  rows(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
+  rows(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset, stride);
 }
 
 template <typename E>
@@ -238,23 +238,24 @@ Bytes layernorm_backward_scratch_bytes(std::int64_t n, std::int64_t H) { return 
 
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, float epsilon, E* y,
-                     float* rstd, float offset, const E* residual) {
-  best<E>().rmsnorm_forward(pool, n, H, x, weight, epsilon, y, rstd, offset, residual);
+                     float* rstd, float offset, const E* residual, std::int64_t stride) {
+  best<E>().rmsnorm_forward(pool, n, H, x, weight, epsilon, y, rstd, offset, residual, stride > 0 ? stride : H);
 }
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x, const E* weight, const float* rstd, E* y,
-                   float offset) {
-  best<E>().rmsnorm_apply(pool, n, H, x, weight, rstd, y, offset);
+                   float offset, std::int64_t stride) {
+  best<E>().rmsnorm_apply(pool, n, H, x, weight, rstd, y, offset, stride > 0 ? stride : H);
 }
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy, const E* x, const E* weight,
                       const float* rstd, const E* residual_gradient, E* dx, float* dweight, Store how, std::byte* scratch,
-                      float offset) {
+                      float offset, std::int64_t stride) {
   const auto kernels = best<E>();
+  if (stride <= 0) stride = H;
   if constexpr (std::is_same_v<E, G>) {
-    kernels.rmsnorm_backward(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
+    kernels.rmsnorm_backward(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset, stride);
   } else {
-    kernels.rmsnorm_backward_float(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset);
+    kernels.rmsnorm_backward_float(pool, n, H, dy, x, weight, rstd, residual_gradient, dx, dweight, how, scratch, offset, stride);
   }
 }
 template <typename E>
@@ -281,13 +282,14 @@ void layernorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, 
 
 #define SPILLWAY_INSTANTIATE_GRADIENT(E, G)                                                                                   \
   template void rmsnorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*,   \
-                                 const E*, E*, float*, Store, std::byte*, float);                                             \
+                                 const E*, E*, float*, Store, std::byte*, float, std::int64_t);                               \
   template void layernorm_backward(const ThreadPool&, std::int64_t, std::int64_t, const G*, const E*, const E*, const float*, \
                                    const float*, const E*, E*, float*, float*, Store, std::byte*);
 #define SPILLWAY_INSTANTIATE(E)                                                                                              \
   template void rmsnorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, float, E*, float*, float, \
-                                const E*);                                                                                   \
-  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*, float);   \
+                                const E*, std::int64_t);                                                                     \
+  template void rmsnorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const float*, E*, float,    \
+                              std::int64_t);                                                                                 \
   template void layernorm_forward(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, float, E*,    \
                                   float*, float*);                                                                           \
   template void layernorm_apply(const ThreadPool&, std::int64_t, std::int64_t, const E*, const E*, const E*, const float*,   \

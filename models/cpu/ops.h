@@ -80,22 +80,23 @@ class MatmulEngine {
 // ---- Norms (models/cpu/norm.cpp) -------------------------------------------------------------------------------------------
 
 // y = (offset + w) * x * rstd (+ residual), rstd = 1 / sqrt(mean(x^2) + epsilon). The offset is 1 where weights are stored minus
-// one. The residual, for norms after a block, may be null, and may be y itself.
+// one. The residual, for norms after a block, may be null, and may be y itself. `stride`, of these three: elements between rows
+// of x, y, dy and dx where they are part of a wider matrix; 0: H.
 template <typename E>
 void rmsnorm_forward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
                      float epsilon, E* y /*[n,H]*/, float* rstd /*[n]*/, float offset = 0.0f,
-                     const E* residual /*[n,H]*/ = nullptr);
+                     const E* residual /*[n,H]*/ = nullptr, std::int64_t stride = 0);
 // Recomputes the same y, without a residual, from x and rstd.
 template <typename E>
 void rmsnorm_apply(const ThreadPool& pool, std::int64_t n, std::int64_t H, const E* x /*[n,H]*/, const E* weight /*[H]*/,
-                   const float* rstd /*[n]*/, E* y /*[n,H]*/, float offset = 0.0f);
+                   const float* rstd /*[n]*/, E* y /*[n,H]*/, float offset = 0.0f, std::int64_t stride = 0);
 Bytes rmsnorm_backward_scratch_bytes(std::int64_t n, std::int64_t H);
-// dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself. G is E or float. dweight is null where
-// the norm is not trained; there is no scratch then.
+// dx = residual_gradient + d(norm); residual_gradient may be null, and may be dx itself, as may dy. G is E or float. dweight is
+// null where the norm is not trained; there is no scratch then.
 template <typename E, typename G>
 void rmsnorm_backward(const ThreadPool& pool, std::int64_t n, std::int64_t H, const G* dy /*[n,H]*/, const E* x /*[n,H]*/,
                       const E* weight /*[H]*/, const float* rstd /*[n]*/, const E* residual_gradient /*[n,H]*/, E* dx /*[n,H]*/,
-                      float* dweight /*[H]*/, Store store, std::byte* scratch, float offset = 0.0f);
+                      float* dweight /*[H]*/, Store store, std::byte* scratch, float offset = 0.0f, std::int64_t stride = 0);
 
 // y = w * (x - mean) * rstd + bias.
 template <typename E>

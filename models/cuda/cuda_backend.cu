@@ -251,6 +251,7 @@ class Launcher {
                    [&]<int n>(Int<n>) { launch_over(k.elements / n, Cap<T, n>{k.elements / n, k.cap, at<T>(k.x)}); });
     });
   }
+  void operator()(const auto&) const { SPILLWAY_CHECK(false, "a mixture of experts on a GPU"); }
 
  private:
   // --- operands ---
@@ -343,9 +344,19 @@ class Launcher {
   template <bool again, typename K>
   void norm(const K& k, float epsilon, const Place& residual) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
-      const NormArguments<T> of{k.rows,          k.hidden,      epsilon,         k.offset,   at<T>(k.x),
-                                at<T>(k.weight), at<T>(k.bias), at<T>(residual), at<T>(k.y), at<float>(k.statistics)};
-      with_pack<T>({k.hidden}, {of.x, of.weight, of.bias, of.residual, of.y}, [&]<int n>(Int<n>) {
+      const std::int64_t stride = k.stride > 0 ? k.stride : k.hidden;
+      const NormArguments<T> of{k.rows,
+                                k.hidden,
+                                stride,
+                                epsilon,
+                                k.offset,
+                                at<T>(k.x),
+                                at<T>(k.weight),
+                                at<T>(k.bias),
+                                at<T>(residual),
+                                at<T>(k.y),
+                                at<float>(k.statistics)};
+      with_pack<T>({k.hidden, stride}, {of.x, of.weight, of.bias, of.residual, of.y}, [&]<int n>(Int<n>) {
         using Kernel = NormForward<T, n, again>;
         launch(queue_, {blocks_for(k.rows, Kernel::kRowsOfBlock)}, Kernel{of});
       });
@@ -354,8 +365,10 @@ class Launcher {
 
   template <typename T, typename G>
   void norm_backward(const kernels::NormBackward& k) const {
+    const std::int64_t stride = k.stride > 0 ? k.stride : k.hidden;
     const NormBackwardArguments<T, G> of{.rows = k.rows,
                                          .hidden = k.hidden,
+                                         .stride = stride,
                                          .offset = k.offset,
                                          .dy = at<G>(k.dy),
                                          .x = at<T>(k.x),
@@ -366,7 +379,7 @@ class Launcher {
                                          .partial = floats(scratch_)};
     const std::int64_t blocks = blocks_for(k.rows, kNormRows);
     using Wider = std::conditional_t<(sizeof(T) > sizeof(G)), T, G>;
-    with_pack<Wider>({k.hidden}, {of.dy, of.x, of.weight, of.residual_gradient, of.dx}, [&]<int n>(Int<n>) {
+    with_pack<Wider>({k.hidden, stride}, {of.dy, of.x, of.weight, of.residual_gradient, of.dx}, [&]<int n>(Int<n>) {
       constexpr int threads = 256;
       const std::int64_t sweeps = blocks_for(k.hidden, threads * n);
       if (k.bias) {

@@ -14,7 +14,7 @@ namespace spillway::cuda {
 
 template <typename T>
 struct NormArguments {
-  std::int64_t rows = 0, hidden = 0;
+  std::int64_t rows = 0, hidden = 0, stride = 0;  // stride: elements between rows of x and y
   float epsilon = 0, offset = 0;
   const T *x = nullptr, *weight = nullptr, *bias = nullptr, *residual = nullptr;
   T* y = nullptr;
@@ -31,7 +31,7 @@ struct NormForward {
     const std::int64_t row = gpu.block() * kRowsOfBlock + gpu.warp();
     if (row >= of.rows) return;  // all lanes of the warp
     const std::int64_t H = of.hidden;
-    const T* x = of.x + row * H;
+    const T* x = of.x + row * of.stride;
     float rstd = 0, mean = 0;
     if constexpr (again) {
       rstd = gpu.load(of.statistics + row);
@@ -57,7 +57,7 @@ struct NormForward {
         const auto residual = load_floats<T, n>(gpu, of.residual + row * H + j);
         for (int i = 0; i < n; ++i) y.x[i] += residual.x[i];
       }
-      store_floats<T, n>(gpu, of.y + row * H + j, y);
+      store_floats<T, n>(gpu, of.y + row * of.stride + j, y);
     }
   }
 
@@ -75,7 +75,7 @@ struct NormForward {
 
 template <typename T, typename G>
 struct NormBackwardArguments {
-  std::int64_t rows = 0, hidden = 0;
+  std::int64_t rows = 0, hidden = 0, stride = 0;  // stride: elements between rows of dy, x and dx
   float offset = 0;
   const G* dy = nullptr;
   const T *x = nullptr, *weight = nullptr, *residual_gradient = nullptr;
@@ -119,7 +119,7 @@ struct NormBackward {
           const auto residual = load_floats<T, n>(gpu, of.residual_gradient + row * H + j);
           for (int i = 0; i < n; ++i) dx.x[i] += residual.x[i];
         }
-        store_floats<T, n>(gpu, of.dx + row * H + j, dx);
+        store_floats<T, n>(gpu, of.dx + row * of.stride + j, dx);
       });
     }
     each_sweep(gpu, [&](int s, std::int64_t j) {
@@ -133,8 +133,8 @@ struct NormBackward {
     Floats<n> dy, inner, normed;  // inner: the gradient of the normed value
   };
   SPILLWAY_GPU Terms terms_of(const Gpu& gpu, std::int64_t row, std::int64_t j, float rstd, float mean) const {
-    Terms terms{.dy = load_floats<G, n>(gpu, of.dy + row * of.hidden + j)};
-    const auto x = load_floats<T, n>(gpu, of.x + row * of.hidden + j), weight = load_floats<T, n>(gpu, of.weight + j);
+    Terms terms{.dy = load_floats<G, n>(gpu, of.dy + row * of.stride + j)};
+    const auto x = load_floats<T, n>(gpu, of.x + row * of.stride + j), weight = load_floats<T, n>(gpu, of.weight + j);
     for (int i = 0; i < n; ++i) {
       terms.normed.x[i] = (x.x[i] - mean) * rstd;
       terms.inner.x[i] = terms.dy.x[i] * (of.offset + weight.x[i]);

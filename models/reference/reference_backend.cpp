@@ -3,53 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <vector>
 
-#include "memory/base/element.h"
 #include "memory/base/error.h"
+#include "models/reference/numbers.h"
+#include "models/reference/reference_experts.h"
 
 namespace spillway {
 namespace {
 
 using namespace kernels;
-
-// An array of numbers of a type known at run time, read and written as doubles.
-class Numbers {
- public:
-  Numbers(std::byte* data, DType type) : data_(data), type_(type) {}
-  explicit operator bool() const { return data_ != nullptr; }
-  double operator[](std::int64_t i) const { return element(data_, type_, i); }
-  void set(std::int64_t i, double x) const { set_element(data_, type_, i, x); }
-  void add(std::int64_t i, double x) const { set(i, (*this)[i] + x); }
-
- private:
-  std::byte* data_;
-  DType type_;
-};
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-struct ValueAndSlope {
-  double value, slope;
-};
-ValueAndSlope activate(Activation activation, double x) {
-  switch (activation) {
-    case Activation::silu: {
-      const double s = sigmoid(x);
-      return {x * s, s * (1 + x * (1 - s))};
-    }
-    case Activation::gelu_tanh: {
-      const double a = std::sqrt(2 / std::numbers::pi), b = 0.044715, t = std::tanh(a * (x + b * x * x * x));
-      return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * a * (1 + 3 * b * x * x)};
-    }
-    case Activation::gelu_erf: {
-      const double cdf = 0.5 * (1 + std::erf(x / std::numbers::sqrt2));
-      return {x * cdf, cdf + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi)};
-    }
-  }
-  return {};
-}
 
 class Reference {
  public:
@@ -82,9 +45,9 @@ class Reference {
     float* const mean = rstd + k.rows;
     for (std::int64_t i = 0; i < k.rows; ++i) {
       double sum = 0, squares = 0;
-      for (std::int64_t j = 0; j < k.hidden; ++j) sum += x[i * k.hidden + j];
+      for (std::int64_t j = 0; j < k.hidden; ++j) sum += x[i * stride_of(k) + j];
       const double centre = k.bias ? sum / static_cast<double>(k.hidden) : 0;
-      for (std::int64_t j = 0; j < k.hidden; ++j) squares += std::pow(x[i * k.hidden + j] - centre, 2);
+      for (std::int64_t j = 0; j < k.hidden; ++j) squares += std::pow(x[i * stride_of(k) + j] - centre, 2);
       if (k.bias) mean[i] = static_cast<float>(centre);
       rstd[i] = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(k.hidden) + static_cast<double>(k.epsilon)));
     }
@@ -100,19 +63,21 @@ class Reference {
     std::vector<double> dweight(static_cast<std::size_t>(H)), dbias(dweight);
     for (std::int64_t i = 0; i < k.rows; ++i) {
       const double r = rstd[i], centre = k.bias ? mean[i] : 0;
+      const std::int64_t row_at = i * stride_of(k);
       double along = 0, sum = 0;
-      const auto normed = [&](std::int64_t j) { return (x[i * H + j] - centre) * r; };
-      const auto inner = [&](std::int64_t j) { return dy[i * H + j] * (static_cast<double>(k.offset) + weight[j]); };
+      const auto normed = [&](std::int64_t j) { return (x[row_at + j] - centre) * r; };
+      const auto inner = [&](std::int64_t j) { return dy[row_at + j] * (static_cast<double>(k.offset) + weight[j]); };
       for (std::int64_t j = 0; j < H; ++j) {
+        const double given = dy[row_at + j];
         along += inner(j) * normed(j), sum += inner(j);
-        dweight[static_cast<std::size_t>(j)] += dy[i * H + j] * normed(j), dbias[static_cast<std::size_t>(j)] += dy[i * H + j];
+        dweight[static_cast<std::size_t>(j)] += given * normed(j), dbias[static_cast<std::size_t>(j)] += given;
       }
       const double mean_inner = k.bias ? sum / static_cast<double>(H) : 0;
       std::vector<double> row;
       for (std::int64_t j = 0; j < H; ++j)
         row.push_back(r * (inner(j) - mean_inner - normed(j) * along / static_cast<double>(H)) +
                       (residual ? residual[i * H + j] : 0));
-      for (std::int64_t j = 0; j < H; ++j) dx.set(i * H + j, row[static_cast<std::size_t>(j)]);
+      for (std::int64_t j = 0; j < H; ++j) dx.set(row_at + j, row[static_cast<std::size_t>(j)]);
     }
     sum_into(k.dweight, dweight);
     sum_into(k.dbias, dbias);
@@ -352,6 +317,7 @@ class Reference {
     const Numbers x = at(k.x, k.type);
     for (std::int64_t i = 0; x && i < k.elements; ++i) x.set(i, capped(x[i], k.cap));
   }
+  void operator()(const auto& of_mixture) const { run_reference(of_mixture, memory_); }
 
  private:
   Numbers at(const Place& place, DType type) const { return {memory_.at(place), type}; }
@@ -366,13 +332,14 @@ class Reference {
       out[i] = static_cast<float>(sums[i] + (memory_.first_micro_batch ? 0 : static_cast<double>(out[i])));
   }
 
+  static std::int64_t stride_of(const auto& norm) { return norm.stride > 0 ? norm.stride : norm.hidden; }
   void normalise(const auto& k, const Numbers& residual) const {
     const Numbers x = at(k.x, k.type), weight = at(k.weight, k.type), bias = at(k.bias, k.type), y = at(k.y, k.type);
     const float* const rstd = floats(k.statistics);
     for (std::int64_t i = 0; i < k.rows * k.hidden; ++i) {
-      const std::int64_t row = i / k.hidden, j = i % k.hidden;
-      const double normed = (x[i] - (k.bias ? static_cast<double>(rstd[k.rows + row]) : 0)) * rstd[row];
-      y.set(i, normed * (static_cast<double>(k.offset) + weight[j]) + (bias ? bias[j] : 0) + (residual ? residual[i] : 0));
+      const std::int64_t row = i / k.hidden, j = i % k.hidden, place = row * stride_of(k) + j;
+      const double normed = (x[place] - (k.bias ? static_cast<double>(rstd[k.rows + row]) : 0)) * rstd[row];
+      y.set(place, normed * (static_cast<double>(k.offset) + weight[j]) + (bias ? bias[j] : 0) + (residual ? residual[i] : 0));
     }
   }
 

@@ -1,4 +1,4 @@
-"""spillway plan for absent machines and for features that do not run yet: GPUs, ranks, experts."""
+"""spillway plan for absent machines: GPUs, ranks, experts."""
 import json
 import pathlib
 import shlex
@@ -151,13 +151,23 @@ class PlanMachines(PlanTest):
         self.check_refusal(run("plan", *arguments(self.flags(**{**flags, "zero_group_size": 3}))), 2,
                            "--zero-group-size")
 
-    def test_experts_are_planned_and_not_run(self):
+    def test_experts_in_groups_where_memory_lacks(self):
+        """A layer of Mixtral's experts is one unit, and eight where it does not fit; such a plan is read again."""
         flags = {"model": "mixtral-8x7b", "tokenizer": "bytes", "seq_length": 256, "global_batch_size": None,
-                 "device_memory": "16GiB", "nvme": "/not/there=4TiB"}
-        plan, _ = self.plan(self.flags(**flags))
-        self.assertEqual((plan["model"]["parameters"], plan["model"]["active_parameters"]), (46702792704, 12879925248))
-        self.assertIn("layer 31 expert 7", {op["of"] for op in operations(plan)})
-        self.check_refusal(run("train", *arguments(self.flags(**flags))), 2, "plans but does not run")
+                 "nvme": "/not/there=4TiB"}
+        plans = {}
+        for memory in ("24GiB", "6GiB"):
+            plans[memory], _ = self.plan(self.flags(**flags, device_memory=memory))
+            self.assertEqual((plans[memory]["model"]["parameters"], plans[memory]["model"]["active_parameters"]),
+                             (46702792704, 12879925248))
+        self.assertIn("layer 31 experts", {op["of"] for op in operations(plans["24GiB"])})
+        self.assertNotIn("experts_in_groups", plans["24GiB"]["choices"])
+        self.assertIn("layer 31 expert 7", {op["of"] for op in operations(plans["6GiB"])})
+        self.assertTrue(plans["6GiB"]["choices"]["experts_in_groups"])
+        file = self.fresh("plan").with_suffix(".json")
+        file.write_text(json.dumps(plans["6GiB"]))
+        again, _ = self.plan(self.flags(**flags, device_memory="6GiB", plan=file))
+        self.assertEqual(again["ops"], plans["6GiB"]["ops"])
 
 
 if __name__ == "__main__":

@@ -185,8 +185,9 @@ TEST_P(Adapters, WithoutAKeyNothingIsDropped) {
 
 // Along the gradient the loss of one mask rises as the gradient says.
 TEST_P(Adapters, GradientsOfDropoutAreSlopesOfTheLoss) {
-  InCoreRunner runner(small_config(GetParam()), options(DType::float32, AdapterSpec{.rank = 5, .scale = 2, .dropout = 0.4f}),
-                      kManyCuts);
+  ModelConfig config = small_config(GetParam());
+  config.experts_per_token = config.experts;  // where a row goes changes at once, which has no slope
+  InCoreRunner runner(config, options(DType::float32, AdapterSpec{.rank = 5, .scale = 2, .dropout = 0.4f}), kManyCuts);
   draw_all(runner);
   runner.set_dropout(1234567);
   runner.backward(tokens(), tokens());

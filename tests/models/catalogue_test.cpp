@@ -62,6 +62,7 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"mixtral-8x7b", 46'702'792'704},
       {"mixtral-8x22b", 140'620'634'112},
       {"qwen3-30b-a3b", 30'532'122'624},
+      {"olmoe-1b-7b", 6'919'161'856},
       {"qwen3-235b-a22b", 235'093'634'560},
       {"gemma-2-2b", 2'614'341'888},
       {"gemma-2-9b", 9'241'705'984},

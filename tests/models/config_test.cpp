@@ -82,7 +82,7 @@ TEST(Config, ReadsGemma2) {
 TEST(Config, ReadsGemma3) {
   const ModelConfig config = read_model_config(golden_directory("gemma3") + "/config.json");
   EXPECT_EQ(name_of(config.family), "gemma3_text");
-  EXPECT_TRUE(config.family->qk_norm);
+  EXPECT_EQ(config.family->qk_norm, QkNorm::each_head);
   EXPECT_EQ(config.windows, (std::vector<std::int64_t>{7, 0}));
   EXPECT_EQ(config.rope, (Rope{500, {RopeScaling::Kind::linear, 2}}));
   EXPECT_EQ(config.window_rope, Rope{50});
@@ -165,6 +165,27 @@ TEST(Config, DefaultsAreThoseOfHuggingFace) {
   EXPECT_EQ(gemma2.embedding_factor, 48);
   EXPECT_EQ(gemma2.windows[24], 4096);
   EXPECT_EQ(gemma2.windows[25], 0);
+}
+
+TEST(Config, SaysWhatAMixtureIs) {
+  const ModelConfig qwen = parse(with(small("qwen3_moe"), {{"num_hidden_layers", 4},
+                                                           {"num_experts", 6},
+                                                           {"num_experts_per_tok", 2},
+                                                           {"norm_topk_prob", true},
+                                                           {"moe_intermediate_size", 40},
+                                                           {"decoder_sparse_step", 2},
+                                                           {"mlp_only_layers", {3, 9}}}));
+  EXPECT_TRUE(qwen.normalised_experts);
+  EXPECT_EQ(qwen.expert_width, 40);
+  EXPECT_EQ(qwen.dense_layers, (std::vector<bool>{true, false, true, true}));
+  EXPECT_EQ(qwen.layers_with_experts(), 1);
+  EXPECT_EQ(qwen.balance_coefficient, 0);  // only with output_router_logits, as in Hugging Face
+  const ModelConfig olmoe = parse({{"model_type", "olmoe"}, {"output_router_logits", true}});
+  EXPECT_EQ(olmoe.family->qk_norm, QkNorm::all_heads);
+  EXPECT_FALSE(olmoe.normalised_experts);
+  EXPECT_EQ(olmoe.balance_coefficient, 0.01);
+  EXPECT_EQ(olmoe.padding_token, 1);
+  EXPECT_EQ(olmoe.layers_with_experts(), 16);
 }
 
 // Newer files of transformers have num_local_experts where older ones have num_experts, and the other way round.

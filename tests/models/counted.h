@@ -5,9 +5,7 @@
 
 namespace spillway {
 
-inline UnitGraph planned_graph(const ModelConfig& config) {
-  return build_model(config, {.sequence = 1, .purpose = BuildPurpose::planning}).graph;
-}
+inline UnitGraph planned_graph(const ModelConfig& config) { return build_model(config, {.sequence = 1}).graph; }
 inline std::int64_t parameter_count(const ModelConfig& config) { return planned_graph(config).parameters; }
 inline std::int64_t active_parameter_count(const ModelConfig& config) { return planned_graph(config).active_parameters; }
 

@@ -155,12 +155,31 @@ constexpr Tolerance kBFloat16 = {.largest_logit = 6 * kEpsilon * kLargestLogit,
                                  .curve = kEpsilon,
                                  .parameters = kEpsilon / 2};
 
+// Rounding sends some rows of a mixture to another expert than in fp32, which is another computation for these rows and those
+// that see them. How closely a mixture is computed in bf16 is compared where no row can change (tests/models/experts_test.cpp).
+constexpr Tolerance kBFloat16Mixture = {.largest_logit = HUGE_VAL,
+                                        .logits = 12 * kEpsilon,
+                                        .loss = kEpsilon / 2,
+                                        .gradients = HUGE_VAL,
+                                        .first_norm = 6 * kEpsilon,
+                                        .last_norm = 12 * kEpsilon,
+                                        .curve = 4 * kEpsilon,
+                                        .parameters = kEpsilon / 2};
+const Tolerance& bfloat16(const std::string& name) { return GoldenCase(name).config.experts > 0 ? kBFloat16Mixture : kBFloat16; }
+
 TEST_P(Golden, FirstStepInFloat32) { check_first_step(DType::float32, kFloat32); }
-TEST_P(Golden, FirstStepInBFloat16) { check_first_step(DType::bfloat16, kBFloat16); }
+TEST_P(Golden, FirstStepInBFloat16) { check_first_step(DType::bfloat16, bfloat16(GetParam())); }
 
 TEST_P(Golden, CurveInFloat32) { check_curve(DType::float32, GoldenCase(GetParam()).batch, HeadMode::tiled, kFloat32); }
-TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) { check_curve(DType::float32, 1, HeadMode::fused, kFloat32); }
-TEST_P(Golden, CurveInBFloat16) { check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, kBFloat16); }
+// The balance loss of a mixture is one of the rows of a micro-batch, so that it is another where these are others.
+TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) {
+  const GoldenCase golden(GetParam());
+  const std::int64_t micro_batch = golden.config.balance_coefficient > 0 ? golden.batch : 1;
+  check_curve(DType::float32, micro_batch, HeadMode::fused, kFloat32);
+}
+TEST_P(Golden, CurveInBFloat16) {
+  check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, bfloat16(GetParam()));
+}
 
 // Documents that lie together in packs: gradients are those of the documents alone.
 TEST(GoldenPacks, FirstStep) {

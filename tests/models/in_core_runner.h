@@ -130,10 +130,10 @@ class InCoreRunner {
 
   // Runs the forward alone. Returns the mean loss; values stay to be looked at.
   double loss(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
-    double sum = 0;
     begin_micro_batch();
-    run_forward(tokens.data(), targets.data(), &sum, 1.0f);
-    return sum / counted(targets);
+    words_ = {.dropout = dropout_};
+    run_forward(tokens.data(), targets.data());
+    return words_.loss_sum / counted(targets) + router_losses();
   }
   std::vector<float> value(const std::string& name) const {
     for (std::size_t v = 0; v < values_.size(); ++v) {
@@ -165,17 +165,27 @@ class InCoreRunner {
     for (std::vector<Buffer>& sums : unit_gradients_) {
       for (Buffer& sum : sums) sum.spoil();
     }
-    double total = 0;
+    double total = 0, of_routers = 0;
+    const double share = static_cast<double>(n) / static_cast<double>(tokens.size());
     for (std::size_t begin = 0; begin < tokens.size(); begin += n) {
-      double sum = std::nan("");
       begin_micro_batch();
-      run_forward(tokens.data() + begin, targets.data() + begin, &sum, scale);
-      run_backward(tokens.data() + begin, targets.data() + begin, &sum, scale, saved, begin == 0);
-      total += sum;
+      words_ = {.loss_sum = std::nan(""),
+                .loss_scale = scale,
+                .dropout = dropout_,
+                .batch_share = static_cast<float>(share),
+                .router_fault = -1,
+                .balance_loss = std::nan(""),
+                .router_z_loss = std::nan("")};
+      run_forward(tokens.data() + begin, targets.data() + begin);
+      run_backward(tokens.data() + begin, targets.data() + begin, saved, begin == 0);
+      total += words_.loss_sum;
+      of_routers += share * router_losses();
     }
     add_unit_gradients();
-    return total / counted(targets);
+    return total / counted(targets) + of_routers;
   }
+  // Of the last micro-batch.
+  const MicroBatchWords& words() const { return words_; }
 
   // sqrt of the sum over all tensors.
   double gradient_norm() const {
@@ -286,34 +296,35 @@ class InCoreRunner {
     for (const Buffer& sum : unit_gradients_[u]) SPILLWAY_CHECK(sum.is_guard_whole(), "{} wrote behind a gradient", unit.name);
   }
 
-  PassMemory call_on(const std::int32_t* tokens, const std::int32_t* targets, MicroBatchWords& words) const {
+  double router_losses() const {
+    const RouterLosses& of = graph().router_losses;
+    return (of.any() ? of.balance * words_.balance_loss + of.z * words_.router_z_loss : 0);
+  }
+
+  PassMemory call_on(const std::int32_t* tokens, const std::int32_t* targets) {
     PassMemory call;
     call.tokens = tokens;
     call.targets = targets;
     call.documents = documents_.empty() ? nullptr : documents_.data();
-    call.words = &words;
+    call.words = &words_;
     return call;
   }
 
-  void run_forward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale) {
-    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale, .dropout = dropout_};
+  void run_forward(const std::int32_t* tokens, const std::int32_t* targets) {
     for (std::size_t u = 0; u < graph().units.size(); ++u) {
       const Unit& unit = graph().units[u];
       if (unit.role == ForwardRole::merged_into_backward) continue;
       call_unit(
-          u, unit.forward, unit.forward_workspace, call_on(tokens, targets, words), [](const ValueUse&) { return false; },
+          u, unit.forward, unit.forward_workspace, call_on(tokens, targets), [](const ValueUse&) { return false; },
           Pass::forward);
     }
-    *loss = words.loss_sum;
   }
 
-  void run_backward(const std::int32_t* tokens, const std::int32_t* targets, double* loss, float scale, SavedValues saved,
-                    bool first_micro_batch) {
-    MicroBatchWords words{.loss_sum = *loss, .loss_scale = scale, .dropout = dropout_};
+  void run_backward(const std::int32_t* tokens, const std::int32_t* targets, SavedValues saved, bool first_micro_batch) {
     for (std::size_t u = graph().units.size(); u-- > 0;) {
       const Unit& unit = graph().units[u];
       if (!unit.goes_back()) continue;
-      PassMemory call = call_on(tokens, targets, words);
+      PassMemory call = call_on(tokens, targets);
       call.first_micro_batch = first_micro_batch;
       const bool recomputes = saved == SavedValues::recomputed && !unit.saved.empty();
       if (recomputes) {
@@ -332,7 +343,6 @@ class InCoreRunner {
           u, unit.backward, unit.backward_workspace, call, [](const ValueUse&) { return false; },
           by_itself ? Pass::backward_in_pieces : Pass::backward);
     }
-    *loss = words.loss_sum;
   }
 
   // A block that two units use has two sums, added once at the end.
@@ -359,6 +369,7 @@ class InCoreRunner {
   std::vector<std::vector<Buffer>> unit_gradients_;  // [P] per unit and gradient block
   std::vector<std::int32_t> documents_;              // [n], or none
   std::uint64_t dropout_ = 0;
+  MicroBatchWords words_;
   int steps_ = 0;
 };
 

@@ -12,12 +12,10 @@ namespace spillway::testing {
 
 inline constexpr std::int64_t kSequence = 48, kBatch = 2, kVocabulary = 300;
 
-// Those of the table (models/family.h) that train, by model_type.
+// Those of the table (models/family.h), by model_type.
 inline std::vector<std::string> trained_families() {
   std::vector<std::string> names;
-  for (const FamilyRow& family : families()) {
-    if (!has_experts(family)) names.emplace_back(family.model_type);
-  }
+  for (const FamilyRow& family : families()) names.emplace_back(family.model_type);
   return names;
 }
 
@@ -53,6 +51,14 @@ inline ModelConfig small_config(const std::string& model_type) {
   } else if (model_type == "qwen3") {
     config.head_dim = 24;
     config.windows = {0, 16};
+  } else if (has_experts(*config.family)) {
+    config.experts = 5;
+    config.experts_per_token = 2;
+    config.expert_width = 40;
+    config.normalised_experts = model_type != "olmoe";
+    config.router_z_coefficient = 0.01;
+    if (model_type != "qwen3_moe") config.balance_coefficient = 0.02;
+    if (model_type == "qwen3_moe") config.head_dim = 24, config.dense_layers = {true, false};
   } else if (model_type == "gemma2" || model_type == "gemma3_text") {
     config.head_dim = 20;
     config.tied_embeddings = true;
@@ -68,7 +74,7 @@ inline ModelConfig small_config(const std::string& model_type) {
 }
 
 // Tiles everywhere: 5 of the vocabulary, 4 of the MLP, strips of rows that do not divide their number.
-inline constexpr Cuts kManyCuts{.vocabulary_rows = 64, .mlp_columns = 64, .head_strip = 40};
+inline constexpr Cuts kManyCuts{.vocabulary_rows = 64, .mlp_columns = 64, .head_strip = 40, .experts_a_group = 2};
 inline constexpr Cuts kNoCuts{.vocabulary_rows = 1 << 20, .mlp_columns = 1 << 20, .head_strip = 1 << 20};
 
 }  // namespace spillway::testing

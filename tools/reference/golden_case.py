@@ -37,6 +37,11 @@ CASES = {
         layer_types=["sliding_attention", "full_attention"],
         rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
                              full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0))),
+    # A dense layer between two with experts, whose weights are divided by their sum, and the balance loss.
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **(SHAPE | dict(num_hidden_layers=3)), head_dim=16, moe_intermediate_size=40, num_experts=6,
+        num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[1], output_router_logits=True,
+        router_aux_loss_coef=0.02, tie_word_embeddings=False),
 }
 STEPS, BATCH, SEQUENCE, SEED = 12, 2, 32, 17
 SETTINGS = {"optimizer": {"name": "AdamW", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1},
@@ -68,28 +73,58 @@ def tokens_of(vocabulary):
     return tokens
 
 
+def by_file_names(model, tensors):
+    """Experts, which the model has stacked, under the names that files have."""
+    is_mixtral = model.config.model_type == "mixtral"
+    gate, up, down = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
+    named = {}
+    for name, tensor in tensors.items():
+        if is_mixtral:
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        stem, dot, last = name.rpartition(".experts.")
+        if not dot:
+            named[name] = tensor
+            continue
+        for index, of_one in enumerate(tensor):
+            parts = {down: of_one}
+            if last == "gate_up_proj":
+                parts = dict(zip((gate, up), of_one.chunk(2), strict=True))
+            for part, values in parts.items():
+                named[f"{stem}.experts.{index}.{part}.weight"] = values
+    return named
+
+
 def trained(model, tokens, targets, settings):
     """Trains the model. Returns tensors of the first step (logits, gradients) and numbers of all steps."""
     adam, parameters = settings["optimizer"], list(model.parameters())
     groups = [dict(params=[p for p in parameters if p.ndim >= 2], weight_decay=adam["weight_decay"]),
               dict(params=[p for p in parameters if p.ndim < 2], weight_decay=0.0)]
     optimizer = torch.optim.AdamW(groups, lr=adam["lr"], betas=tuple(adam["betas"]), eps=adam["eps"])
-    tensors, losses, norms = {}, [], []
+    tensors, losses, norms, balance_losses = {}, [], [], []
+    coefficient = getattr(model.config, "router_aux_loss_coef", 0)
     for step, lr in enumerate(settings["schedule"]["lrs"]):
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.zero_grad()
-        logits = model(tokens[step, :, :-1], use_cache=False).logits
+        output = model(tokens[step, :, :-1], use_cache=False)
+        logits = output.logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets[step].flatten(), ignore_index=-100)
+        if getattr(output, "aux_loss", None) is not None:
+            balance_losses.append(output.aux_loss.item())
+            loss = loss + coefficient * output.aux_loss
         loss.backward()
         if step == 0:
             tensors["logits"] = logits.detach().clone()
-            tensors.update({"grad." + name: p.grad.clone() for name, p in model.named_parameters()})
+            gradients = by_file_names(model, {name: p.grad for name, p in model.named_parameters()})
+            tensors.update({"grad." + name: gradient.clone() for name, gradient in gradients.items()})
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, settings["clip_norm"]).item())
         optimizer.step()
     numbers = {"loss0": losses[0], "grad_norm0": norms[0], "losses": losses, "grad_norms": norms,
-               "final_param_norms": {name: p.detach().double().norm().item() for name, p in model.named_parameters()}}
+               "final_param_norms": {name: p.detach().double().norm().item()
+                                     for name, p in by_file_names(model, dict(model.named_parameters())).items()}}
+    if balance_losses:
+        numbers.update(aux_losses=balance_losses, router_aux_loss_coef=coefficient)
     return tensors, numbers
 
 

@@ -75,6 +75,12 @@ std::string rope_words(const Rope& rope) {
                      scaling.high_freq_factor, scaling.original_max_positions);
 }
 
+std::string experts_words(const ModelConfig& config) {
+  std::string layers;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) layers += config.has_experts(layer) ? 'e' : '-';
+  return config.dense_layers.empty() ? "all" : layers;
+}
+
 std::string windows_words(const ModelConfig& config) {
   std::string words;
   for (const std::int64_t window : config.windows) words += fmt::format("{}{}", words.empty() ? "" : " ", window);
@@ -150,7 +156,10 @@ std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig
           {"head_dim", said(c.head_dim)},
           {"MLP width", said(c.mlp_width)},
           {"experts", said(c.experts)},
-          {"experts a token", said(c.experts_per_token)},
+          {"experts a token", fmt::format("{} of width {}, {}", c.experts_per_token, c.expert_width,
+                                          c.normalised_experts ? "normalised" : "as they are")},
+          {"layers with experts", experts_words(c)},
+          {"losses of routers", fmt::format("{} {}", c.balance_coefficient, c.router_z_coefficient)},
           {"vocabulary", said(c.vocab)},
           {"tie_word_embeddings", said(c.tied_embeddings)},
           {"biases", fmt::format("{} {} {}", c.qkv_bias, c.attention_output_bias, c.mlp_bias)},

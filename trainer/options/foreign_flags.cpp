@@ -120,7 +120,8 @@ constexpr ForeignFlags kTable[] = {
      "This version reads no DeepSpeed JSON. --global-batch-size is its train_batch_size; what offload blocks and bucket sizes "
      "say there, the planner finds from --device-memory and --nvme."},
     {"tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
-     "expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage sequence-parallel tensor-parallel-size "
+     "expert-tensor-parallel-size expert-parallel-size num-layers-per-virtual-pipeline-stage sequence-parallel "
+     "tensor-parallel-size "
      "pipeline-parallel-size tp-size pp-size tp pp autotp-size",
      "--device-memory --nvme --ranks", kOneDevice},
     {"num-gpus num-nodes nnodes nproc-per-node num-processes world-size rank local-rank master-addr master-port hostfile "
@@ -165,6 +166,11 @@ constexpr ForeignFlags kTable[] = {
      "rotary-base position-embedding-type disable-bias-linear untie-embeddings-and-output-weights num-experts "
      "init-method-std make-vocab-size-divisible-by",
      "--model", kShapeOfTheModel},
+    {"moe-aux-loss-coeff aux-loss-coef", "--router-aux-loss-coef", "Of all layers together, as Hugging Face has it."},
+    {"moe-z-loss-coeff", "--router-z-loss-coef", "The mean over all rows of all layers."},
+    {"moe-router-load-balancing-type moe-router-topk moe-grouped-gemm moe-token-dispatcher-type moe-permute-fusion "
+     "moe-expert-capacity-factor moe-pad-expert-input-to-capacity output-router-logits",
+     "--model", "config.json says how a mixture routes its rows; no row is ever dropped."},
     {"use-peft lora-r lora-target-modules target-modules finetuning-type peft-type", "--lora-rank --lora-alpha --lora-targets",
      "--lora-rank N trains adapters on a frozen model; --adapter DIR goes on with one."},
     {"torch-compile torch-compile-backend torchdynamo compile flash use-flash-attn attn-implementation use-liger-kernel "

@@ -1,6 +1,9 @@
 #include "trainer/options/model_of.h"
 
+#include <fmt/core.h>
+
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "memory/base/error.h"
@@ -18,9 +21,7 @@ std::string directory_of_base(const std::string& model) {
   }
 }
 
-}  // namespace
-
-ResolvedModel model_of(const RunOptions& options, Weights weights) {
+ResolvedModel with_own_coefficients(const RunOptions& options, Weights weights) {
   const ModelOptions& asked = options.model;
   // A loaded run has its weights in its own state, so the directory need not have them.
   if (!options.checkpoint.load.empty()) weights = Weights::if_there;
@@ -41,6 +42,22 @@ ResolvedModel model_of(const RunOptions& options, Weights weights) {
   }
   std::error_code ignored;
   if (asked.init == WeightInit::checkpoint && std::filesystem::is_directory(asked.model, ignored)) model.directory = asked.model;
+  return model;
+}
+
+}  // namespace
+
+ResolvedModel model_of(const RunOptions& options, Weights weights) {
+  ResolvedModel model = with_own_coefficients(options, weights);
+  const auto set = [&](const std::optional<double>& asked, std::string_view flag, double& coefficient) {
+    if (!asked) return;
+    if (model.config.experts == 0)
+      throw InputError(fmt::format("--{}: found {}, allowed: for a mixture of experts; {} has none", flag, *asked,
+                                   name_of(model.config.family)));
+    coefficient = *asked;
+  };
+  set(options.model.balance_coefficient, "router-aux-loss-coef", model.config.balance_coefficient);
+  set(options.model.router_z_coefficient, "router-z-loss-coef", model.config.router_z_coefficient);
   return model;
 }
 

@@ -32,6 +32,8 @@ struct ModelOptions {
   std::string hub;    // ORG/NAME@HASH, if --model said a name of the hub; then `model` is where the cache has it
   std::uint64_t seed = 1234;
   WeightInit init = WeightInit::checkpoint;  // random: drawn from the seed, even if the directory has weights
+  // Coefficients of the losses of a mixture's routers, in place of the model's own; 0: no such loss.
+  std::optional<double> balance_coefficient, router_z_coefficient;
   // The run directory's own copies, for a loaded run that goes on with the model that it began with. Not flags; resolve_options
   // finds them.
   std::string kept_config, kept_tokenizer;

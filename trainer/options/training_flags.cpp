@@ -23,6 +23,17 @@ void add_model(std::vector<Flag>& table) {
       "init", names_of<WeightInit>("|"), F::text,
       "weights of a directory: its own, which must be there (checkpoint), or drawn from --seed (random)",
       SET { set_choice(o.model.init, v); }, GET { return choice_json(o.model.init); });
+  constexpr double kMostCoefficient = 1e6;
+  add(
+      "router-aux-loss-coef", "R", F::real,
+      "of a mixture of experts: factor of the loss that keeps its experts evenly used; 0: none (default: the model's own, where "
+      "its config.json has output_router_logits)",
+      SET { o.model.balance_coefficient = v.real(0, Bound::included, kMostCoefficient, Bound::included); },
+      GET { return optional_json(o.model.balance_coefficient); });
+  add(
+      "router-z-loss-coef", "R", F::real, "of a mixture: factor of the mean square of its routers' log-sum-exp (default: none)",
+      SET { o.model.router_z_coefficient = v.real(0, Bound::included, kMostCoefficient, Bound::included); },
+      GET { return optional_json(o.model.router_z_coefficient); });
 }
 
 void add_adapter(std::vector<Flag>& table) {

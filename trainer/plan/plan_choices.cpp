@@ -134,6 +134,7 @@ Json choices_json(const Choices& choices) {
                {"deferred", runs_of(choices.blocks, &BlockPlace::deferred)},
                {"saved", runs_of(choices.units, &UnitPlace::saved)},
                {"boundary", runs_of(choices.units, &UnitPlace::boundary)}};
+  if (choices.experts_in_groups) json["experts_in_groups"] = true;
   add_chain(json, choices);
   return json;
 }
@@ -145,7 +146,12 @@ Choices choices_of(const nlohmann::json& json, const std::string& file, const Gr
   const JsonPlace fields = JsonPlace(json, file, kMakeOne).at("choices");
   Choices choices;
   choices.graph = graph_named(fields.at("graph"));
-  const UnitGraph& graph = choices.graph == 0 ? *graphs.tiled : *graphs.fused;
+  if (fields.has("experts_in_groups")) {
+    const JsonPlace place = fields.at("experts_in_groups");
+    choices.experts_in_groups = place.boolean();
+    if (choices.experts_in_groups && graphs.in_groups == nullptr) place.refuse("is true, but this model has no such groups");
+  }
+  const UnitGraph& graph = graph_of(graphs, choices);
   const JsonPlace parameters = JsonPlace(json, file, kPlanWasEdited).at("model").at("parameters");
   if (parameters.integer(1, INT64_MAX) != graph.parameters) {
     parameters.refuse(fmt::format("is {}, but this model has {}: the file is of another model", parameters.integer(1, INT64_MAX),

@@ -24,7 +24,7 @@ double mean_document(const DataOptions& data, std::int64_t sequence) {
   return data.mean_document > 0 ? std::min(data.mean_document, whole) : whole;
 }
 
-BuildOptions build_options(const RunOptions& options, Where where, std::int64_t sequence, HeadMode head,
+BuildOptions build_options(const RunOptions& options, std::int64_t sequence, HeadMode head, ExpertsForm experts,
                            const ScratchBound& scratch) {
   return {.dtype = options.precision.dtype,
           .micro_batch = options.batch.micro_batch_size,
@@ -32,7 +32,7 @@ BuildOptions build_options(const RunOptions& options, Where where, std::int64_t 
           .head = head,
           .scratch = scratch,
           .mean_document = mean_document(options.data, sequence),
-          .purpose = where == Where::here ? BuildPurpose::running : BuildPurpose::planning,
+          .experts = experts,
           .adapter = adapter_spec_of(options)};
 }
 
@@ -70,13 +70,24 @@ ResolvedModel resolved(const RunOptions& options, Where where) {
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
+void refuse_mixture_on_gpu(const RunOptions& options, const ModelConfig& config, Where where) {
+  if (where != Where::here || !options.gpu || config.experts == 0) return;
+  throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version trains on the CPU alone",
+                               config.experts, name_of(config.family)),
+                   "Use --device cpu; `spillway plan` says what it would take on a GPU.");
+}
+
 // Number of layers on which the planner compares outlines: few if a layer has many units.
-std::int64_t layers_to_weigh(const ModelConfig& config) {
+std::int64_t layers_to_weigh(const ModelConfig& config, ExpertsForm experts) {
   constexpr std::int64_t units = 96, fewest = 3, most = 8;
-  const std::int64_t tile = canonical_cuts(config).mlp_columns;
-  const std::int64_t of_mlp = config.experts > 0 ? 1 + config.experts : (config.mlp_width + tile - 1) / tile;
+  const Cuts cuts = canonical_cuts(config);
+  std::int64_t of_mlp = (config.mlp_width + cuts.mlp_columns - 1) / cuts.mlp_columns;
+  if (config.experts > 0)
+    of_mlp = experts == ExpertsForm::layer ? 1 : (config.experts + cuts.experts_a_group - 1) / cuts.experts_a_group;
   return std::clamp(units / (1 + of_mlp), fewest, most);
 }
+
+bool has_groups(const ModelConfig& config) { return config.experts > canonical_cuts(config).experts_a_group; }
 
 }  // namespace
 
@@ -86,16 +97,36 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
       seq_length_(seq_length_for(options, model_.config.max_positions)),
       pool_(threads_of(options)),
       scratch_(scratch_for(options, where, threads_of_rank(options))),
-      tiled_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::tiled, scratch_))),
-      fused_(build_model(model_.config, build_options(options, where, seq_length_, HeadMode::fused, scratch_))) {
-  refuse_other_targets(options, tiled_.graph);
-  const std::int64_t thin_layers = layers_to_weigh(model_.config);
-  if (model_.config.layers <= 2 * thin_layers) return;
+      whole_(compiled(ExpertsForm::layer)) {
+  refuse_mixture_on_gpu(options, model_.config, where);
+  refuse_other_targets(options, tiled().graph);
+  graphs_ = whole_.graphs();
+  if (!has_groups(model_.config)) return;
+  in_groups_ = compiled(ExpertsForm::groups);
+  graphs_in_groups_ = in_groups_->graphs();
+  graphs_.in_groups = &graphs_in_groups_;
+}
+
+PreparedModel::Form PreparedModel::compiled(ExpertsForm experts) const {
+  const auto with = [&](const ModelConfig& config, HeadMode head) {
+    return build_model(config, build_options(options_, seq_length_, head, experts, scratch_));
+  };
+  Form form{with(model_.config, HeadMode::tiled), with(model_.config, HeadMode::fused), {}, {}};
+  const std::int64_t thin_layers = layers_to_weigh(model_.config, experts);
+  if (model_.config.layers <= 2 * thin_layers) return form;
   ModelConfig thin = model_.config;
   thin.layers = thin_layers;
   thin.windows.resize(std::min<std::size_t>(thin.windows.size(), thin_layers));
-  thin_tiled_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::tiled, scratch_));
-  thin_fused_ = build_model(thin, build_options(options, where, seq_length_, HeadMode::fused, scratch_));
+  thin.dense_layers.resize(std::min<std::size_t>(thin.dense_layers.size(), thin_layers));
+  form.thin_tiled = with(thin, HeadMode::tiled);
+  form.thin_fused = with(thin, HeadMode::fused);
+  return form;
+}
+
+GraphCandidates PreparedModel::Form::graphs() const {
+  GraphCandidates graphs{&tiled.graph, &fused.graph};
+  if (thin_tiled) graphs.thin_tiled = &thin_tiled->graph, graphs.thin_fused = &thin_fused->graph;
+  return graphs;
 }
 
 const PreparedModel::OfRank& PreparedModel::rank_with(int rank) const {
@@ -109,12 +140,6 @@ const PreparedModel::OfRank& PreparedModel::rank_with(int rank) const {
   of.pool = of.own ? of.own.get() : &pool_;
   of.device = open_device(options_, *of.pool, rank);
   return of;
-}
-
-GraphCandidates PreparedModel::graphs() const noexcept {
-  GraphCandidates graphs{&tiled_.graph, &fused_.graph};
-  if (thin_tiled_) graphs.thin_tiled = &thin_tiled_->graph, graphs.thin_fused = &thin_fused_->graph;
-  return graphs;
 }
 
 void refuse_known_machine(const RunOptions& options) {

@@ -9,6 +9,7 @@
 
 #include "memory/base/parallel.h"
 #include "memory/search/planner.h"
+#include "models/build.h"
 #include "models/catalogue/catalogue.h"
 #include "models/unit_code.h"
 #include "models/unit_draft.h"
@@ -20,10 +21,11 @@ namespace spillway {
 // here: the run happens on this machine. anywhere: it is only planned, perhaps for another machine.
 enum class Where : std::uint8_t { here, anywhere };
 
-// The model compiled with each of the two vocabulary heads, and what ranks compute with.
+// The model compiled with each of the two vocabulary heads, a mixture also with its experts in groups, and what ranks compute
+// with.
 class PreparedModel {
  public:
-  // Throws InputError for a model that this version can only plan, if the run is to happen. The options must outlive this.
+  // The options must outlive this.
   explicit PreparedModel(const RunOptions& options, Where where = Where::here);
   PreparedModel(const PreparedModel&) = delete;
   PreparedModel& operator=(const PreparedModel&) = delete;
@@ -34,9 +36,13 @@ class PreparedModel {
   // Of one rank: its share of the threads, and its device. For runs only; made at the first call.
   const ThreadPool& pool_of(int rank) const { return *rank_with(rank).pool; }
   Device& device(int rank = 0) const { return *rank_with(rank).device; }
-  const CompiledModel& tiled() const noexcept { return tiled_; }
-  const CompiledModel& of(const Plan& plan) const noexcept { return plan.choices.graph == 0 ? tiled_ : fused_; }
-  GraphCandidates graphs() const noexcept;
+  const CompiledModel& tiled() const noexcept { return whole_.tiled; }
+  const CompiledModel& of(const Plan& plan) const noexcept {
+    return plan.choices.graph == 0 ? form_of(plan).tiled : form_of(plan).fused;
+  }
+  // What a plan's evaluations run.
+  const CompiledModel& evaluation_of(const Plan& plan) const noexcept { return form_of(plan).tiled; }
+  GraphCandidates graphs() const noexcept { return graphs_; }
 
  private:
   const RunOptions& options_;
@@ -52,8 +58,17 @@ class PreparedModel {
 
   mutable std::vector<OfRank> ranks_;
   ScratchBound scratch_;
-  CompiledModel tiled_, fused_;
-  std::optional<CompiledModel> thin_tiled_, thin_fused_;  // with fewer layers, for the planner; none if the model has few
+  struct Form {
+    CompiledModel tiled, fused;
+    std::optional<CompiledModel> thin_tiled, thin_fused;  // with fewer layers, for the planner; none if the model has few
+    GraphCandidates graphs() const;
+  };
+  Form compiled(ExpertsForm experts) const;
+  const Form& form_of(const Plan& plan) const noexcept { return plan.choices.experts_in_groups ? *in_groups_ : whole_; }
+
+  Form whole_;
+  std::optional<Form> in_groups_;  // of a mixture whose layers have several groups of experts
+  GraphCandidates graphs_, graphs_in_groups_;
 };
 
 // Throws InputError if the options name a machine that need not be this one; for commands that run, not only plan.

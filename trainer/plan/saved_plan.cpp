@@ -89,7 +89,8 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
   PlanOutcome outcome;
   choices.gives_logits = request.gives_logits;
   Plan plan = build_schedule(graph, choices);
-  if (request.evaluates) plan.evaluate = build_evaluation(*graphs.tiled, plan);
+  const GraphCandidates& form = choices.experts_in_groups ? *graphs.in_groups : graphs;
+  if (request.evaluates) plan.evaluate = build_evaluation(*form.tiled, plan);
   pack(plan);
   derive_waits(plan);
   for (const auto& [name, tier] : Names<Tier>::all) {

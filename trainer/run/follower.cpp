@@ -70,7 +70,7 @@ class FollowingRank {
         communicator_(network_.transport(), plan_.choices.sharding, *memory_, sum_by(options_.parallel)) {
     validate(plan_, model_.of(plan_).graph);
     const ExecutorOptions executor{
-        .plan = &plan_, .model = &model_.of(plan_), .evaluation = &model_.tiled(), .seed = options_.model.seed};
+        .plan = &plan_, .model = &model_.of(plan_), .evaluation = &model_.evaluation_of(plan_), .seed = options_.model.seed};
     const RankResources with{.device = &model_.device(team.rank()),
                              .pool = &model_.pool_of(team.rank()),
                              .store = store_.store(),

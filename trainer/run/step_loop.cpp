@@ -76,7 +76,7 @@ ExecutorOptions StepLoop::executor_options() const {
   };
   ExecutorOptions options{.plan = &plan_,
                           .model = &model_.of(plan_),
-                          .evaluation = &model_.tiled(),
+                          .evaluation = &model_.evaluation_of(plan_),
                           .rank = rank_with(0),
                           .sum_by = sum_by(options_.parallel),
                           .say = [this](const std::string& words) { log_(words); },

@@ -299,6 +299,15 @@ class TrainingRun {
     record.step = outcome.step;
     record.loss = outcome.loss;
     record.grad_norm = outcome.grad_norm;
+    if (const auto& mixture = outcome.mixture) {
+      const RouterLosses& losses = compiled_.graph.router_losses;
+      if (losses.any()) record.lm_loss = mixture->lm_loss;
+      if (losses.balance > 0) record.aux_loss = mixture->balance_loss;
+      if (losses.z > 0) record.router_z_loss = mixture->z_loss;
+      record.expert_load_most = mixture->load.most;
+      record.expert_load_least = mixture->load.least;
+      record.expert_entropy = mixture->load.entropy;
+    }
     record.lr = loop_->lr(outcome.step - 1);
     record.tokens = data_->counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;

@@ -92,6 +92,12 @@ void for_each_field(Record& record, const Visit& visit) {
   visit("bound_s", record.bound_s);
   visit("binding_lane", record.binding_lane);
   visit("overlap_efficiency", record.overlap_efficiency);
+  visit("lm_loss", record.lm_loss);
+  visit("aux_loss", record.aux_loss);
+  visit("router_z_loss", record.router_z_loss);
+  visit("expert_load_most", record.expert_load_most);
+  visit("expert_load_least", record.expert_load_least);
+  visit("expert_entropy", record.expert_entropy);
   visit("loss_scale", record.loss_scale);
   visit("eval_loss", record.eval_loss);
   visit("network_bytes", record.network_bytes);

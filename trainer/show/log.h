@@ -27,6 +27,11 @@ struct StepRecord {
   double bound_s = 0;
   std::string binding_lane;
   double overlap_efficiency = 0;  // bound_s / step_s
+  // Of a mixture of experts. Where its routers have losses, `loss` is lm_loss plus these times their coefficients.
+  std::optional<double> lm_loss, aux_loss, router_z_loss;
+  // Rows of the fullest and of the emptiest expert of any layer and micro-batch, over the mean; and the entropy of the experts'
+  // shares, over that of even ones, the mean of all layers and micro-batches.
+  std::optional<double> expert_load_most, expert_load_least, expert_entropy;
   std::optional<double> loss_scale;
   std::optional<double> eval_loss;
   std::optional<std::int64_t> network_bytes;  // sent by all ranks; nothing with one rank

@@ -39,6 +39,19 @@ Json curve(const RunRecord& run, std::string_view title, std::string_view note,
   return {{"title", title}, {"note", fmt::format("{}{}", note, means)}, {"x", x}, {"y", y}};
 }
 
+// How far the experts' load was from the even one that the plan counts with.
+void add_mixture(const RunRecord& run, Json& curves) {
+  const auto add = [&](std::string_view title, std::string_view note, std::optional<double> StepRecord::* figure) {
+    if (!(run.log.front().*figure)) return;
+    curves.push_back(curve(run, title, note, [figure](const StepRecord& record) { return (record.*figure).value_or(0); }));
+  };
+  add("Balance loss of the routers", "Before its coefficient.", &StepRecord::aux_loss);
+  add("Fullest expert", "Its rows over the mean of all experts of the layer; the plan counts with 1.",
+      &StepRecord::expert_load_most);
+  add("Emptiest expert", "Its rows over the mean.", &StepRecord::expert_load_least);
+  add("Entropy of the experts' load", "Over that of an even load.", &StepRecord::expert_entropy);
+}
+
 Json curves_of(const RunRecord& run) {
   Json curves = Json::array();
   curves.push_back(curve(run, "Loss", "", [](const StepRecord& record) { return record.loss; }));
@@ -48,6 +61,7 @@ Json curves_of(const RunRecord& run) {
   throughput["from_zero"] = true;
   curves.push_back(std::move(throughput));
   curves.push_back(curve(run, "Gradient norm", "Before clipping.", [](const StepRecord& record) { return record.grad_norm; }));
+  if (!run.log.empty() && run.log.front().expert_load_most) add_mixture(run, curves);
   Json evaluated = {{"title", "Evaluation loss"}, {"x", Json::array()}, {"y", Json::array()}};
   for (const StepRecord& record : run.log) {
     if (!record.eval_loss) continue;

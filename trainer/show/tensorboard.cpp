@@ -179,7 +179,16 @@ TensorboardLog::TensorboardLog(const std::string& directory, std::int64_t last_s
 void TensorboardLog::append(const StepRecord& record) {
   std::string values = scalar("loss", record.loss) + scalar("grad_norm", record.grad_norm) + scalar("lr", record.lr) +
                        scalar("tokens_per_s", record.tokens_per_s);
-  if (record.eval_loss) values += scalar("eval_loss", *record.eval_loss);
+  const std::pair<std::string_view, const std::optional<double>&> sometimes[] = {{"eval_loss", record.eval_loss},
+                                                                                 {"lm_loss", record.lm_loss},
+                                                                                 {"aux_loss", record.aux_loss},
+                                                                                 {"router_z_loss", record.router_z_loss},
+                                                                                 {"expert_load_most", record.expert_load_most},
+                                                                                 {"expert_load_least", record.expert_load_least},
+                                                                                 {"expert_entropy", record.expert_entropy}};
+  for (const auto& [name, value] : sometimes) {
+    if (value) values += scalar(name, *value);
+  }
   if (record.sample) values += text_value("sample", *record.sample);
   file_.append(record_of(event(record.step, message(5, values))));
 }

@@ -20,7 +20,7 @@ class TensorboardLog {
   // otherwise throws InputError.
   TensorboardLog(const std::string& directory, std::int64_t last_step);
 
-  // Appends loss, grad_norm, lr, tokens_per_s and, if present, eval_loss and the text of sample.
+  // Appends loss, grad_norm, lr, tokens_per_s and, if present, eval_loss, what a mixture has, and the text of sample.
   void append(const StepRecord& record);
 
  private:

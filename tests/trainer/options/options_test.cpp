@@ -88,6 +88,8 @@ const TypedFlag kEveryFlag[] = {
     {{"--expected-clip-rate", "0.25"}, MAKES(o.optimizer.expected_clip_rate == 0.25)},
     {{"--dtype", "bf16"}, MAKES(o.precision.dtype == DType::bfloat16)},
     {{"--state", "compact"}, MAKES(o.precision.state == StateForm::compact)},
+    {{"--router-aux-loss-coef", "0.02"}, MAKES(o.model.balance_coefficient == 0.02)},
+    {{"--router-z-loss-coef", "0"}, MAKES(o.model.router_z_coefficient == 0)},
     {{"--lora-rank", "8"}, MAKES(o.adapter.rank == 8)},
     {{"--lora-alpha", "16"}, MAKES(o.adapter.alpha == 16)},
     {{"--lora-dropout", "0.25"}, MAKES(o.adapter.dropout == 0.25)},

@@ -1,0 +1,73 @@
+// Where the rows of a micro-batch go in a mixture of experts: the shape of a router, the layout of a routing value, and the
+// pieces in which an expert works on its rows. No row is ever dropped: a routing value has a place for every row and expert
+// chosen. Not here: the calls (kernels.h), the code that computes them (a backend's folder).
+//
+// Legend: n rows, E experts, k of them a row, H hidden, I inner width of one expert.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "memory/base/types.h"
+
+namespace spillway::ops {
+
+struct RouterShape {
+  std::int64_t rows = 0;     // n
+  std::int64_t experts = 0;  // E
+  std::int64_t per_row = 0;  // k
+  bool normalised = false;   // the weights of a row's experts are divided by their sum
+  friend bool operator==(const RouterShape&, const RouterShape&) = default;
+};
+
+// The parts of a routing value. Place p = i * k + j is the j-th choice of row i; a row's experts ascend.
+struct Routing {
+  float* weights = nullptr;         // [n,k] by place: the factor of the expert's result
+  std::int32_t* experts = nullptr;  // [n,k] by place
+  std::int32_t* begins = nullptr;   // [E+1]: the sorted places of expert e are [begins[e], begins[e+1])
+  std::int32_t* places = nullptr;   // [n*k]: by expert, then by row
+};
+constexpr Bytes routing_bytes(const RouterShape& shape) {
+  const std::int64_t chosen = shape.rows * shape.per_row;
+  return (3 * chosen + shape.experts + 1) * static_cast<Bytes>(sizeof(std::int32_t));
+}
+inline Routing routing_at(std::byte* value, const RouterShape& shape) {
+  const std::int64_t chosen = shape.rows * shape.per_row;
+  auto* const words = reinterpret_cast<std::int32_t*>(value);
+  return {reinterpret_cast<float*>(value), words + chosen, words + 2 * chosen, words + 2 * chosen + shape.experts + 1};
+}
+
+// What all micro-batches' routers together say: counts [E] of the rows that chose each expert, sums [E] of its probabilities, and
+// one sum of squares of the rows' log-sum-exp. Doubles.
+constexpr std::int64_t router_totals(std::int64_t experts) { return 2 * experts + 1; }
+
+// An expert works on its rows in pieces of these sizes, the largest first; the last one is filled up with rows of zeros. So a
+// backend has few shapes to compile, and the pieces follow from the number of rows alone.
+inline constexpr std::int64_t kPieceStep = 16;
+inline constexpr std::array<std::int64_t, 12> kPieceRows = {16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024};
+
+// Rows of the next piece of so many rows that are left.
+constexpr std::int64_t piece_of(std::int64_t left) {
+  const std::int64_t filled = (left + kPieceStep - 1) / kPieceStep * kPieceStep;
+  std::int64_t rows = kPieceRows.front();
+  for (const std::int64_t size : kPieceRows) {
+    if (size <= filled) rows = size;
+  }
+  return rows;
+}
+
+// Matrices of one expert lie together: gate [I,H], up [I,H] and down [H,I]; then comes the next expert.
+struct ExpertsShape {
+  RouterShape router;
+  std::int64_t hidden = 0;  // H
+  std::int64_t width = 0;   // I
+  std::int64_t first = 0;   // the experts of a call are [first, first + count)
+  std::int64_t count = 0;
+  std::int64_t stride() const { return round_up(3 * width * hidden, 64); }  // elements from one expert to the next
+  std::int64_t down() const { return 2 * width * hidden; }                  // elements from an expert's begin to its down matrix
+  std::int64_t most_rows() const { return piece_of(router.rows); }          // of a piece
+  friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
+};
+
+}  // namespace spillway::ops
