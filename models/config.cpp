@@ -171,7 +171,9 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
   if (has.rule == WindowRule::none) return;
 
   constexpr const char* kKey = "sliding_window";
-  std::int64_t window = section.whole({.name = kKey, .null = NullIs::zero}, has.window, 1, kMaxPositions);
+  // Where use_sliding_window decides, files also write 0 for none.
+  const std::int64_t least = has.rule == WindowRule::from_a_layer ? 0 : 1;
+  std::int64_t window = section.whole({.name = kKey, .null = NullIs::zero}, has.window, least, kMaxPositions);
   std::int64_t first_sliding = 0;
   if (has.rule == WindowRule::from_a_layer) {
     if (!section.flag({"use_sliding_window"}, false)) window = 0;
@@ -257,7 +259,7 @@ void read_sizes(const ConfigSection& section, ModelConfig& config) {
 bool read_feature(const ConfigSection& section, const Feature& feature) { return section.flag({feature.key}, feature.value); }
 
 // Keys by which mixtures are computed otherwise than here, and the value that changes nothing.
-void refuse_other_routing(const ConfigSection& section) {
+void refuse_other_routing(const ConfigSection& section, const FamilyExperts& experts) {
   const std::pair<const char*, Json> neutral[] = {
       {"n_group", 1},
       {"topk_group", 1},
@@ -275,6 +277,7 @@ void refuse_other_routing(const ConfigSection& section) {
       {"moe_router_enable_expert_bias", false},
   };
   for (const auto& [key, value] : neutral) {
+    if (experts.shared_width.name != nullptr && std::string_view(key) == experts.shared_width.name) continue;
     if (section.has(key) && section[key].json() != value)
       section.refuse(key, fmt::format("is {}; this changes how a mixture is computed, and only {} is supported",
                                       shown(section[key].json()), value.is_null() ? "null" : shown(value)));
@@ -316,7 +319,9 @@ void read_experts(const ConfigSection& section, ModelConfig& config) {
     section.refuse(experts.count.name, fmt::format("is {}; times the width of an expert, {}, it may be at most {}",
                                                    config.experts, config.expert_width, kMaxMlpWidth));
   }
-  refuse_other_routing(section);
+  refuse_other_routing(section, experts);
+  if (experts.shared_width.name != nullptr)
+    config.shared_expert_width = section.whole(experts.shared_width, experts.shared_width_default, 0, kMaxMlpWidth);
   read_dense_layers(section, config);
   constexpr double kMaxCoefficient = 1e6;
   const double balance = section.real({"router_aux_loss_coef"}, experts.balance_default, 0, kMaxCoefficient);

@@ -20,6 +20,14 @@ struct Values {
   Place sum, dsum, dweights;  // [n,H] float, [n,H] float, [n,k] float; for a mixture in several units
 };
 
+ops::RouterShape router_shape_of(const ExpertsSpec& spec, std::int64_t rows) {
+  return {.rows = rows,
+          .experts = std::ssize(spec.experts),
+          .per_row = spec.per_row,
+          .normalised = spec.normalised,
+          .shared = spec.shared.has_value()};
+}
+
 // Groups [begin, end) of a layer's `of`, which a unit has.
 struct Part {
   std::int64_t begin = 0, end = 0, of = 0;
@@ -58,8 +66,8 @@ class Mixture {
                             .sum = sum};
       const Bytes rows = call.shape.most_rows();
       call.rows = pass.room(rows * H() * e());
-      call.up = pass.room(rows * 2 * I() * e());
-      call.h = pass.room(rows * I() * e());
+      call.up = pass.room(rows * 2 * call.shape.width * e());
+      call.h = pass.room(rows * call.shape.width * e());
       call.out = pass.room(rows * H() * kFloat);
       pass.add(call);
     }
@@ -75,7 +83,7 @@ class Mixture {
     const Place xn = pass.room(n() * H() * e());
     pass.add(norm().again(x, v.statistics, xn));
     const Place dxn = part_.is_only() ? pass.room(n() * H() * kFloat) : v.dsum;
-    const Place dweights = part_.is_only() ? pass.room(n() * spec_.per_row * kFloat) : v.dweights;
+    const Place dweights = part_.is_only() ? pass.room(n() * router_shape().places() * kFloat) : v.dweights;
     for (std::int64_t g = part_.end; g-- > part_.begin;) {
       kernels::ExpertsBackward call{.type = compute_.dtype,
                                     .activation = spec_.activation,
@@ -90,8 +98,8 @@ class Mixture {
                                     .dweights = dweights};
       const Bytes rows = call.shape.most_rows();
       for (Place* piece : {&call.rows, &call.drows}) *piece = pass.room(rows * H() * e());
-      for (Place* piece : {&call.up, &call.dup}) *piece = pass.room(rows * 2 * I() * e());
-      for (Place* piece : {&call.h, &call.dh}) *piece = pass.room(rows * I() * e());
+      for (Place* piece : {&call.up, &call.dup}) *piece = pass.room(rows * 2 * call.shape.width * e());
+      for (Place* piece : {&call.h, &call.dh}) *piece = pass.room(rows * call.shape.width * e());
       call.out = pass.room(rows * H() * kFloat);
       pass.add(call);
     }
@@ -129,7 +137,7 @@ class Mixture {
   // The router's part of the gradient comes behind those of the experts.
   void add_router_backward(PassDraft& pass, Place x, Place xn, Place dxn, Place dweights, Place dy) const {
     const Values& v = values_;
-    const Place dlogits = pass.room(n() * router_shape().experts * e());
+    const Place dlogits = pass.room(n() * router_shape().columns() * e());
     pass.add(kernels::RouteBackward{.type = compute_.dtype,
                                     .shape = router_shape(),
                                     .layers = spec_.layers,
@@ -150,22 +158,19 @@ class Mixture {
   }
 
   int block_of(std::int64_t g) const { return static_cast<int>(1 + g - part_.begin); }
-  ops::RouterShape router_shape() const {
-    return {.rows = n(), .experts = spec_.router.rows, .per_row = spec_.per_row, .normalised = spec_.normalised};
-  }
+  ops::RouterShape router_shape() const { return router_shape_of(spec_, n()); }
   ops::ExpertsShape shape(std::int64_t g) const {
-    const std::int64_t first = g * group_;
-    return {.router = router_shape(),
-            .hidden = H(),
-            .width = I(),
-            .first = first,
-            .count = std::min(group_, spec_.router.rows - first)};
+    const std::int64_t experts = std::ssize(spec_.experts), first = g * group_;
+    ops::ExpertsShape shape{.router = router_shape(), .hidden = H(), .first = std::min(first, experts)};
+    const bool is_shared = first >= experts;
+    shape.width = (is_shared ? *spec_.shared : spec_.experts.front()).gate.rows;
+    shape.count = is_shared ? 1 : std::min(group_, experts - first);
+    return shape;
   }
-  Linear router() const { return {compute_, n(), H(), spec_.router.rows, router_}; }
+  Linear router() const { return {compute_, n(), H(), router_shape().columns(), router_}; }
   NormKernels norm() const { return {compute_, spec_.norm, norm_places_}; }
   std::int64_t n() const { return compute_.rows; }
   std::int64_t H() const { return spec_.router.columns; }
-  std::int64_t I() const { return spec_.experts.front().gate.rows; }
   Bytes e() const { return compute_.element(); }
 
   const Compute& compute_;
@@ -180,20 +185,21 @@ class Mixture {
 Values add_values(ModelBuilder& builder, StreamValue input, const std::string& output_name, const ExpertsSpec& spec,
                   bool is_one_unit) {
   const Compute& compute = builder.compute();
-  const std::int64_t n = compute.rows, H = spec.router.columns, E = spec.router.rows, k = spec.per_row;
+  const std::int64_t n = compute.rows, H = spec.router.columns;
+  const ops::RouterShape shape = router_shape_of(spec, n);
   const auto add = [&](const std::string& name, Bytes bytes) { return value_place(builder.add_value(name, bytes)); };
   Values values;
   values.input = input;
   values.output = builder.add_stream_value(output_name, H);
   values.statistics = add(spec.name + " router statistics", norm_statistics_bytes(compute, spec.norm));
-  values.scores = add(spec.name + " router scores", n * E * kFloat);
+  values.scores = add(spec.name + " router scores", n * shape.columns() * kFloat);
   values.log_sums = add(spec.name + " router sums", n * kFloat);
-  values.routing = add(spec.name + " routing", ops::routing_bytes({.rows = n, .experts = E, .per_row = k}));
+  values.routing = add(spec.name + " routing", ops::routing_bytes(shape));
   values.totals = value_place(spec.totals);
   if (is_one_unit) return values;
   values.sum = add(spec.name + " sum", n * H * kFloat);
   values.dsum = add("d " + spec.name + " sum", n * H * kFloat);
-  values.dweights = add("d " + spec.name + " weights", n * k * kFloat);
+  values.dweights = add("d " + spec.name + " weights", n * shape.places() * kFloat);
   return values;
 }
 
@@ -209,9 +215,10 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
   BlockLayout layout;
   const NormPlaces norm = add_norm(layout, spec.norm);
   const std::int64_t router = layout.add_stack({spec.router});
+  if (spec.shared_gate) layout.add(*spec.shared_gate);  // one more row of the router's matrix
   const int router_block = builder.add_block(spec.name + " router", std::move(layout));
 
-  const std::int64_t group = std::min(builder.cuts().experts_a_group, experts), groups = (experts + group - 1) / group;
+  const std::int64_t group = std::min(builder.cuts().experts_a_group, experts);
   std::vector<int> blocks;
   for (std::int64_t first = 0; first < experts; first += group) {
     const std::int64_t last = std::min(first + group, experts) - 1;
@@ -224,10 +231,16 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
                                            : fmt::format("{} experts {} to {}", spec.name, first, last);
     blocks.push_back(builder.add_block(name, std::move(of_group)));
   }
+  if (spec.shared) {
+    BlockLayout of_shared;
+    of_shared.add_stack({spec.shared->gate, spec.shared->up, spec.shared->down});
+    blocks.push_back(builder.add_block(spec.name + " shared expert", std::move(of_shared)));
+  }
   // A row goes to k experts; which ones varies.
   const ExpertSpec& one = spec.experts.front();
   builder.set_idle((experts - spec.per_row) * (2 * one.gate.rows + one.down.columns) * one.down.rows);
 
+  const auto groups = std::ssize(blocks);
   const bool is_one_unit = builder.experts_form() == ExpertsForm::layer || groups == 1;
   const Values values = add_values(builder, input, output_name, spec, is_one_unit);
   for (std::int64_t begin = 0; begin < groups;) {

@@ -7,6 +7,7 @@
 // Legend: n rows of a micro-batch, H hidden, E experts, k of them a row, I inner width of one.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct ExpertsSpec {
   NormSpec norm;      // over H
   FileTensor router;  // [E,H]
   std::vector<ExpertSpec> experts;
+  // An expert of a width of its own to which every row goes, weighed by the sigmoid of its gate's product; both or neither.
+  std::optional<ExpertSpec> shared;
+  std::optional<FileTensor> shared_gate;  // [1,H]
   std::int64_t per_row = 0;  // k
   bool normalised = false;   // the weights of a row's experts are divided by their sum
   Activation activation = Activation::silu;

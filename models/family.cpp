@@ -145,6 +145,22 @@ constexpr FamilyRow kFamilies[] = {
                  .down = "w2"},
      .windows = {.rule = WindowRule::every_layer}},
 
+    {.model_type = "qwen2_moe",
+     .architecture = "Qwen2MoeForCausalLM",
+     .defaults =
+         {.hidden = 2048, .layers = 24, .heads = 16, .kv_heads = 16, .mlp_width = 5632, .vocab = 151936, .max_positions = 32768},
+     .qkv_bias = {"qkv_bias", true},
+     .experts = {.count = {"num_experts", "num_local_experts"},
+                 .count_default = 60,
+                 .per_token_default = 4,
+                 .width = {"moe_intermediate_size"},
+                 .width_default = 1408,
+                 .normalised = {"norm_topk_prob"},
+                 .shared_width = {"shared_expert_intermediate_size"},
+                 .shared_width_default = 5632,
+                 .some_layers_are_dense = true},
+     .windows = {.rule = WindowRule::from_a_layer, .window = 4096, .first_layer = 28}},
+
     {.model_type = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
      .defaults =

@@ -82,6 +82,8 @@ struct FamilyExperts {
   std::int64_t width_default = 0;
   Feature normalised;  // the weights of a row's experts are divided by their sum
   double balance_default = 0.001;
+  ConfigKey shared_width;  // inner width of the shared expert; no key: there is none
+  std::int64_t shared_width_default = 0;
   bool some_layers_are_dense = false;                                    // mlp_only_layers and decoder_sparse_step say which
   const char* block = "mlp";                                             // tensors: of a layer …
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert

@@ -227,8 +227,8 @@ void add_operands(Operands& out, GiveLogits& k) {
 }
 void add_operands(Operands& out, Cap& k) { out.update(k.x, k.elements * size_of(k.type)); }
 
-Bytes scores_bytes(const ops::RouterShape& s) { return s.rows * s.experts * kFloat; }
-Bytes weights_bytes(const ops::RouterShape& s) { return s.rows * s.per_row * kFloat; }
+Bytes scores_bytes(const ops::RouterShape& s) { return s.rows * s.columns() * kFloat; }
+Bytes weights_bytes(const ops::RouterShape& s) { return s.rows * s.places() * kFloat; }
 Bytes totals_bytes(const ops::RouterShape& s) { return ops::router_totals(s.experts) * static_cast<Bytes>(sizeof(double)); }
 void write_or_update(Operands& out, bool writes, Place& place, Bytes bytes) {
   writes ? out.write_float(place, bytes) : out.update_float(place, bytes);
@@ -255,7 +255,7 @@ void add_operands(Operands& out, RouteBackward& k) {
   out.read_float(k.routing, ops::routing_bytes(k.shape));
   out.read_float(k.totals, totals_bytes(k.shape));
   out.read_float(k.batch_share, kFloat);
-  out.write(k.dlogits, k.shape.rows * k.shape.experts * size_of(k.type));
+  out.write(k.dlogits, k.shape.rows * k.shape.columns() * size_of(k.type));
 }
 void add_operands(Operands& out, Experts& k) {
   const ops::ExpertsShape& s = k.shape;
@@ -336,7 +336,9 @@ double bytes_moved(Kernel kernel) {
 // which `repeated` were computed before. Each row's bytes move `moves` times.
 Work work_of_experts(const auto& k, int products, int repeated, int moves) {
   const ops::ExpertsShape& s = k.shape;
-  const double rows_of_one = static_cast<double>(s.router.rows * s.router.per_row) / static_cast<double>(s.router.experts);
+  const auto all = static_cast<double>(s.router.rows);
+  const double rows_of_one =
+      s.is_shared() ? all : all * static_cast<double>(s.router.per_row) / static_cast<double>(s.router.experts);
   const double rows = rows_of_one * static_cast<double>(s.count), matrix = 2 * rows * static_cast<double>(s.width * s.hidden);
   const double row_bytes = static_cast<double>((2 * s.hidden + 3 * s.width) * size_of(k.type) + 3 * s.hidden * kFloat);
   return {.gemm_flops = products * matrix,

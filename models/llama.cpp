@@ -98,6 +98,12 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
     };
     spec.experts.push_back({matrix(names.gate, I, H), matrix(names.up, I, H), matrix(names.down, H, I)});
   }
+  if (const std::int64_t width = config.shared_expert_width; width > 0) {
+    const std::string shared = mlp + "shared_expert.";
+    spec.shared = {file_matrix(shared + "gate_proj.weight", width, H), file_matrix(shared + "up_proj.weight", width, H),
+                   file_matrix(shared + "down_proj.weight", H, width)};
+    spec.shared_gate = file_matrix(mlp + "shared_expert_gate.weight", 1, H);
+  }
   spec.per_row = config.experts_per_token;
   spec.normalised = config.normalised_experts;
   spec.activation = config.activation;

@@ -18,24 +18,27 @@ struct RouterShape {
   std::int64_t experts = 0;  // E
   std::int64_t per_row = 0;  // k
   bool normalised = false;   // the weights of a row's experts are divided by their sum
+  // There is one expert more, the E-th, to which every row goes. Its weight is the sigmoid of a score of its own.
+  bool shared = false;
+  std::int64_t columns() const { return experts + (shared ? 1 : 0); }  // of the scores
+  std::int64_t places() const { return per_row + (shared ? 1 : 0); }   // of a row
   friend bool operator==(const RouterShape&, const RouterShape&) = default;
 };
 
-// The parts of a routing value. Place p = i * k + j is the j-th choice of row i; a row's experts ascend.
+// The parts of a routing value. Place p = i * k + j is the j-th expert of row i, k = shape.places(); a row's experts ascend.
 struct Routing {
   float* weights = nullptr;         // [n,k] by place: the factor of the expert's result
   std::int32_t* experts = nullptr;  // [n,k] by place
-  std::int32_t* begins = nullptr;   // [E+1]: the sorted places of expert e are [begins[e], begins[e+1])
+  std::int32_t* begins = nullptr;   // [columns+1]: the sorted places of expert e are [begins[e], begins[e+1])
   std::int32_t* places = nullptr;   // [n*k]: by expert, then by row
 };
-constexpr Bytes routing_bytes(const RouterShape& shape) {
-  const std::int64_t chosen = shape.rows * shape.per_row;
-  return (3 * chosen + shape.experts + 1) * static_cast<Bytes>(sizeof(std::int32_t));
+inline Bytes routing_bytes(const RouterShape& shape) {
+  return (3 * shape.rows * shape.places() + shape.columns() + 1) * static_cast<Bytes>(sizeof(std::int32_t));
 }
 inline Routing routing_at(std::byte* value, const RouterShape& shape) {
-  const std::int64_t chosen = shape.rows * shape.per_row;
+  const std::int64_t all = shape.rows * shape.places();
   auto* const words = reinterpret_cast<std::int32_t*>(value);
-  return {reinterpret_cast<float*>(value), words + chosen, words + 2 * chosen, words + 2 * chosen + shape.experts + 1};
+  return {reinterpret_cast<float*>(value), words + all, words + 2 * all, words + 2 * all + shape.columns() + 1};
 }
 
 // What all micro-batches' routers together say: counts [E] of the rows that chose each expert, sums [E] of its probabilities, and
@@ -62,8 +65,9 @@ struct ExpertsShape {
   RouterShape router;
   std::int64_t hidden = 0;  // H
   std::int64_t width = 0;   // I
-  std::int64_t first = 0;   // the experts of a call are [first, first + count)
+  std::int64_t first = 0;   // the experts of a call are [first, first + count); the shared one is a call of its own
   std::int64_t count = 0;
+  bool is_shared() const { return first == router.experts; }
   std::int64_t stride() const { return round_up(3 * width * hidden, 64); }  // elements from one expert to the next
   std::int64_t down() const { return 2 * width * hidden; }                  // elements from an expert's begin to its down matrix
   std::int64_t most_rows() const { return piece_of(router.rows); }          // of a piece

@@ -55,9 +55,9 @@ void run_reference(const Route& k, const PassMemory& memory) {
   float* const log_sums = floats(memory, k.log_sums);
   auto* const fault = reinterpret_cast<std::int32_t*>(memory.at(k.fault));
   if (k.begins) *fault = 0;
-  std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(s.experts));
+  std::vector<std::vector<std::int32_t>> places(static_cast<std::size_t>(s.columns()));
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    float* const p = floats(memory, k.scores) + row * s.experts;
+    float* const p = floats(memory, k.scores) + row * s.columns();
     double most = p[0], sum = 0;
     for (std::int64_t e = 0; e < s.experts; ++e) most = std::max(most, static_cast<double>(p[e]));
     for (std::int64_t e = 0; e < s.experts; ++e) sum += std::exp(p[e] - most);
@@ -65,14 +65,19 @@ void run_reference(const Route& k, const PassMemory& memory) {
     if (!std::isfinite(log_sum) && *fault == 0) *fault = static_cast<std::int32_t>(k.layer + 1);
     log_sums[row] = static_cast<float>(log_sum);
     for (std::int64_t e = 0; e < s.experts; ++e) p[e] = static_cast<float>(std::exp(p[e] - log_sum));
-    const std::vector<std::int32_t> experts = chosen(p, s);
+    std::vector<std::int32_t> experts = chosen(p, s);
     double whole = 0;
     for (const std::int32_t e : experts) whole += p[e];
-    for (std::int64_t j = 0; j < s.per_row; ++j) {
+    if (s.shared) {
+      if (!std::isfinite(p[s.experts]) && *fault == 0) *fault = static_cast<std::int32_t>(k.layer + 1);
+      p[s.experts] = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(p[s.experts]))));
+      experts.push_back(static_cast<std::int32_t>(s.experts));
+    }
+    for (std::int64_t j = 0; j < s.places(); ++j) {
       const std::int32_t e = experts[static_cast<std::size_t>(j)];
-      const std::int64_t place = row * s.per_row + j;
+      const std::int64_t place = row * s.places() + j;
       to.experts[place] = e;
-      to.weights[place] = static_cast<float>(p[e] / (s.normalised ? whole : 1));
+      to.weights[place] = static_cast<float>(p[e] / (s.normalised && e < s.experts ? whole : 1));
       places[static_cast<std::size_t>(e)].push_back(static_cast<std::int32_t>(place));
     }
   }
@@ -81,7 +86,7 @@ void run_reference(const Route& k, const PassMemory& memory) {
     to.begins[e] = begin;
     for (const std::int32_t place : places[e]) to.places[begin++] = place;
   }
-  to.begins[s.experts] = begin;
+  to.begins[s.columns()] = begin;
 }
 
 void run_reference(const AddRouting& k, const PassMemory& memory) {
@@ -100,7 +105,7 @@ void run_reference(const AddRouting& k, const PassMemory& memory) {
       load.entropy -= share * std::log(share) / std::log(static_cast<double>(s.experts)) / static_cast<double>(k.layers);
   }
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    for (std::int64_t e = 0; e < s.experts; ++e) totals[s.experts + e] += floats(memory, k.scores)[row * s.experts + e];
+    for (std::int64_t e = 0; e < s.experts; ++e) totals[s.experts + e] += floats(memory, k.scores)[row * s.columns() + e];
     totals[2 * s.experts] += std::pow(static_cast<double>(floats(memory, k.log_sums)[row]), 2);
   }
   if (!k.ends) return;
@@ -118,14 +123,15 @@ void run_reference(const RouteBackward& k, const PassMemory& memory) {
   const float* const dweights = floats(memory, k.dweights);
   const double all = static_cast<double>(k.layers * s.rows), share = k.batch_share ? floats(memory, k.batch_share)[0] : 0;
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    const float* const p = floats(memory, k.scores) + row * s.experts;
+    const float* const p = floats(memory, k.scores) + row * s.columns();
     std::vector<double> dp(static_cast<std::size_t>(s.experts));
     double whole = 0, along = 0;
-    for (std::int64_t place = row * s.per_row; place < (row + 1) * s.per_row; ++place) {
+    const std::int64_t first = row * s.places(), end = first + s.per_row;
+    for (std::int64_t place = first; place < end; ++place) {
       whole += p[routing.experts[place]];
       along += static_cast<double>(dweights[place]) * routing.weights[place];
     }
-    for (std::int64_t place = row * s.per_row; place < (row + 1) * s.per_row; ++place)
+    for (std::int64_t place = first; place < end; ++place)
       dp[static_cast<std::size_t>(routing.experts[place])] = s.normalised ? (dweights[place] - along) / whole : dweights[place];
     double mean = 0;
     for (std::size_t e = 0; e < dp.size(); ++e) {
@@ -136,7 +142,9 @@ void run_reference(const RouteBackward& k, const PassMemory& memory) {
     }
     const double dz = k.z > 0 ? share * static_cast<double>(k.z) * 2 * floats(memory, k.log_sums)[row] / all : 0;
     for (std::size_t e = 0; e < dp.size(); ++e)
-      dlogits.set(row * s.experts + static_cast<std::int64_t>(e), p[e] * (dp[e] - mean + dz));
+      dlogits.set(row * s.columns() + static_cast<std::int64_t>(e), p[e] * (dp[e] - mean + dz));
+    const double of_shared = s.shared ? p[s.experts] : 0;
+    if (s.shared) dlogits.set(row * s.columns() + s.experts, of_shared * (1 - of_shared) * dweights[end]);
   }
 }
 
@@ -148,7 +156,7 @@ void run_reference(const Experts& k, const PassMemory& memory) {
   for (std::int64_t i = 0; residual && i < s.router.rows * s.hidden; ++i) sum[i] = static_cast<float>(residual[i]);
   for (std::int64_t e = s.first; e < s.first + s.count; ++e) {
     for (std::int32_t at = routing.begins[e]; at < routing.begins[e + 1]; ++at) {
-      const std::int64_t place = routing.places[at], row = place / s.router.per_row;
+      const std::int64_t place = routing.places[at], row = place / s.router.places();
       const OneRow one = expert_of_row(x, row, w, (e - s.first) * s.stride(), k);
       for (std::int64_t j = 0; j < s.hidden; ++j)
         sum[row * s.hidden + j] += static_cast<float>(routing.weights[place] * one.out[static_cast<std::size_t>(j)]);
@@ -168,7 +176,7 @@ void run_reference(const ExpertsBackward& k, const PassMemory& memory) {
     const std::int64_t begin = (e - s.first) * s.stride();
     std::vector<double> dw(static_cast<std::size_t>(3 * I * H));
     for (std::int32_t at = routing.begins[e]; at < routing.begins[e + 1]; ++at) {
-      const std::int64_t place = routing.places[at], row = place / s.router.per_row;
+      const std::int64_t place = routing.places[at], row = place / s.router.places();
       const double weight = routing.weights[place];
       const OneRow one = expert_of_row(x, row, w, begin, k);
       double along = 0;

@@ -58,6 +58,7 @@ inline ModelConfig small_config(const std::string& model_type) {
     config.normalised_experts = model_type != "olmoe";
     config.router_z_coefficient = 0.01;
     if (model_type != "qwen3_moe") config.balance_coefficient = 0.02;
+    if (model_type == "qwen2_moe") config.shared_expert_width = 56, config.qkv_bias = true;
     if (model_type == "qwen3_moe") config.head_dim = 24, config.dense_layers = {true, false};
   } else if (model_type == "gemma2" || model_type == "gemma3_text") {
     config.head_dim = 20;

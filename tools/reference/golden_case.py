@@ -37,6 +37,10 @@ CASES = {
         layer_types=["sliding_attention", "full_attention"],
         rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
                              full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0))),
+    # A shared expert besides the others, whose weights are their probabilities.
+    "qwen2_moe": lambda: transformers.Qwen2MoeConfig(
+        **SHAPE, moe_intermediate_size=40, shared_expert_intermediate_size=72, num_experts=6, num_experts_per_tok=2,
+        norm_topk_prob=False, output_router_logits=True, router_aux_loss_coef=0.02, tie_word_embeddings=False),
     # A dense layer between two with experts, whose weights are divided by their sum, and the balance loss.
     "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
         **(SHAPE | dict(num_hidden_layers=3)), head_dim=16, moe_intermediate_size=40, num_experts=6,

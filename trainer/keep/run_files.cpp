@@ -159,6 +159,7 @@ std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig
           {"experts a token", fmt::format("{} of width {}, {}", c.experts_per_token, c.expert_width,
                                           c.normalised_experts ? "normalised" : "as they are")},
           {"layers with experts", experts_words(c)},
+          {"width of the shared expert", said(c.shared_expert_width)},
           {"losses of routers", fmt::format("{} {}", c.balance_coefficient, c.router_z_coefficient)},
           {"vocabulary", said(c.vocab)},
           {"tie_word_embeddings", said(c.tied_embeddings)},

@@ -87,7 +87,9 @@ std::int64_t layers_to_weigh(const ModelConfig& config, ExpertsForm experts) {
   return std::clamp(units / (1 + of_mlp), fewest, most);
 }
 
-bool has_groups(const ModelConfig& config) { return config.experts > canonical_cuts(config).experts_a_group; }
+bool has_groups(const ModelConfig& config) {
+  return config.experts > canonical_cuts(config).experts_a_group || config.shared_expert_width > 0;
+}
 
 }  // namespace
 

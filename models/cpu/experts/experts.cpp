@@ -68,7 +68,7 @@ std::vector<GemmSpec> products_of(const kernels::ExpertsBackward& call) {
 template <typename E>
 void experts_forward(const ThreadPool& pool, MatmulEngine& engine, const ExpertsShape& shape, Activation activation, const E* x,
                      const Routing& routing, const E* weights, float* sum, const ExpertsRooms<E>& rooms) {
-  const std::int64_t H = shape.hidden, k = shape.router.per_row;
+  const std::int64_t H = shape.hidden, k = shape.router.places();
   for (std::int64_t i = 0; i < shape.count; ++i) {
     const E* const up = weights + i * shape.stride();
     for_pieces(shape, routing, shape.first + i, type_of(x),
@@ -86,7 +86,7 @@ template <typename E>
 void experts_backward(const ThreadPool& pool, MatmulEngine& engine, const ExpertsShape& shape, Activation activation, const E* dy,
                       const E* x, const Routing& routing, const E* weights, const ExpertsGradients<E>& gradients,
                       const ExpertsRooms<E>& rooms) {
-  const std::int64_t H = shape.hidden, I = shape.width, k = shape.router.per_row;
+  const std::int64_t H = shape.hidden, I = shape.width, k = shape.router.places();
   for (std::int64_t i = shape.count; i-- > 0;) {
     const E* const up = weights + i * shape.stride();
     float* const dup = gradients.weights == nullptr ? nullptr : gradients.weights + i * shape.stride();

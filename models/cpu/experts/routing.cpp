@@ -21,7 +21,7 @@
 #ifndef SPILLWAY_MODELS_CPU_ROUTING_TABLE
 #define SPILLWAY_MODELS_CPU_ROUTING_TABLE
 namespace spillway::ops {
-inline constexpr std::int64_t kMostExperts = 1024;  // a row's gradient is on the stack
+inline constexpr std::int64_t kMostExperts = 1025;  // a row's gradient is on the stack
 
 // One instruction set's kernels.
 template <typename E>
@@ -58,7 +58,11 @@ HWY_INLINE bool softmax_row(float* p, std::int64_t experts, float& log_sum) {
 bool probabilities(const ThreadPool& pool, const RouterShape& shape, float* scores, float* log_sums) {
   std::atomic<bool> all_finite = true;
   for_rows(pool, shape.rows, kTaskRows, [&](std::int64_t row) HWY_ATTR {
-    if (!softmax_row(scores + row * shape.experts, shape.experts, log_sums[row])) all_finite = false;
+    float* const p = scores + row * shape.columns();
+    if (!softmax_row(p, shape.experts, log_sums[row])) all_finite = false;
+    if (!shape.shared) return;
+    if (!std::isfinite(p[shape.experts])) all_finite = false;
+    p[shape.experts] = 1.0f / (1.0f + std::exp(-p[shape.experts]));
   });
   return all_finite;
 }
@@ -67,27 +71,32 @@ bool probabilities(const ThreadPool& pool, const RouterShape& shape, float* scor
 template <typename E>
 void route_backward(const ThreadPool& pool, const RouterShape& shape, const float* dweights, const float* scores,
                     const float* log_sums, const Routing& routing, const float* slope, float z, E* dlogits) {
-  const std::int64_t experts = shape.experts, k = shape.per_row;
+  const std::int64_t experts = shape.experts, places = shape.places();
   for_rows(pool, shape.rows, kTaskRows, [&](std::int64_t row) HWY_ATTR {
-    const float* const p = scores + row * experts;
+    const std::int64_t first = row * places, chosen = first + shape.per_row;
+    const float* const p = scores + row * shape.columns();
+    E* const d = dlogits + row * shape.columns();
     float dp[kMostExperts];
     std::copy_n(slope, experts, dp);
     float whole = 1, along = 0;
     if (shape.normalised) {
       whole = 0;
-      for (std::int64_t place = row * k; place < (row + 1) * k; ++place) {
+      for (std::int64_t place = first; place < chosen; ++place) {
         whole += p[routing.experts[place]];
         along += dweights[place] * routing.weights[place];
       }
     }
-    for (std::int64_t place = row * k; place < (row + 1) * k; ++place)
+    for (std::int64_t place = first; place < chosen; ++place)
       dp[routing.experts[place]] += (dweights[place] - along) / whole;
     const float mean =
         sum_vectors(experts, [&](std::int64_t e, auto part) HWY_ATTR { return hn::Mul(load(dp + e, part), load(p + e, part)); });
     const Float shift = splat(z * log_sums[row] - mean);
     for_vectors(experts, [&](std::int64_t e, auto part) HWY_ATTR {
-      store(hn::Mul(load(p + e, part), hn::Add(load(dp + e, part), shift)), dlogits + row * experts + e, part);
+      store(hn::Mul(load(p + e, part), hn::Add(load(dp + e, part), shift)), d + e, part);
     });
+    if (!shape.shared) return;
+    const float slope_of_shared = p[experts] * (1.0f - p[experts]) * dweights[chosen];
+    store(splat(slope_of_shared), d + experts, Part{1});
   });
 }
 
@@ -133,25 +142,27 @@ void choose(const float* p, const RouterShape& shape, std::int32_t* chosen) {
 }  // namespace
 
 bool route(const ThreadPool& pool, const RouterShape& shape, float* scores, float* log_sums, const Routing& to) {
-  const std::int64_t k = shape.per_row, experts = shape.experts;
-  SPILLWAY_CHECK(k >= 1 && k <= experts && experts <= kMostExperts, "{} of {} experts a row", k, experts);
+  const std::int64_t k = shape.per_row, experts = shape.experts, places = shape.places();
+  SPILLWAY_CHECK(k >= 1 && k <= experts && shape.columns() <= kMostExperts, "{} of {} experts a row", k, experts);
   const bool all_finite = best<float>().probabilities(pool, shape, scores, log_sums);
   pool.parallel_for((shape.rows + kChoiceRows - 1) / kChoiceRows, [&](std::int64_t task, int) {
     for (std::int64_t row = task * kChoiceRows; row < std::min(shape.rows, (task + 1) * kChoiceRows); ++row) {
-      const float* const p = scores + row * experts;
-      std::int32_t* const chosen = to.experts + row * k;
+      const float* const p = scores + row * shape.columns();
+      std::int32_t* const chosen = to.experts + row * places;
+      float* const weights = to.weights + row * places;
       choose(p, shape, chosen);
       float whole = 0;
       for (std::int64_t j = 0; j < k; ++j) whole += p[chosen[j]];
-      for (std::int64_t j = 0; j < k; ++j) to.weights[row * k + j] = shape.normalised ? p[chosen[j]] / whole : p[chosen[j]];
+      for (std::int64_t j = 0; j < k; ++j) weights[j] = shape.normalised ? p[chosen[j]] / whole : p[chosen[j]];
+      if (shape.shared) chosen[k] = static_cast<std::int32_t>(experts), weights[k] = p[experts];
     }
   });
   // A counting sort: begins[e + 1] counts expert e, then says where its next place goes, and at last where it ends.
-  std::fill_n(to.begins, experts + 1, 0);
-  for (std::int64_t place = 0; place < shape.rows * k; ++place) ++to.begins[to.experts[place] + 1];
+  std::fill_n(to.begins, shape.columns() + 1, 0);
+  for (std::int64_t place = 0; place < shape.rows * places; ++place) ++to.begins[to.experts[place] + 1];
   std::int32_t begin = 0;
-  for (std::int64_t e = 1; e <= experts; ++e) begin += std::exchange(to.begins[e], begin);
-  for (std::int64_t place = 0; place < shape.rows * k; ++place)
+  for (std::int64_t e = 1; e <= shape.columns(); ++e) begin += std::exchange(to.begins[e], begin);
+  for (std::int64_t place = 0; place < shape.rows * places; ++place)
     to.places[to.begins[to.experts[place] + 1]++] = static_cast<std::int32_t>(place);
   return all_finite;
 }
@@ -164,7 +175,7 @@ void add_routing(const ThreadPool& pool, const RouterShape& shape, const float* 
     std::array<double, kTotalsColumns> sums{};
     const std::int64_t first = task * kTotalsColumns, count = std::min(kTotalsColumns, experts - first);
     for (std::int64_t row = 0; row < shape.rows; ++row) {
-      for (std::int64_t e = 0; e < count; ++e) sums[static_cast<std::size_t>(e)] += scores[row * experts + first + e];
+      for (std::int64_t e = 0; e < count; ++e) sums[static_cast<std::size_t>(e)] += scores[row * shape.columns() + first + e];
     }
     for (std::int64_t e = 0; e < count; ++e) totals[experts + first + e] += sums[static_cast<std::size_t>(e)];
   });
@@ -187,7 +198,7 @@ void add_load(const RouterShape& shape, const Routing& routing, std::int64_t lay
 template <typename E>
 void route_backward(const ThreadPool& pool, const RouterShape& shape, const float* dweights, const float* scores,
                     const float* log_sums, const Routing& routing, const float* slope, float z, E* dlogits) {
-  SPILLWAY_CHECK(shape.experts <= kMostExperts, "{} experts", shape.experts);
+  SPILLWAY_CHECK(shape.columns() <= kMostExperts, "{} experts", shape.experts);
   best<E>().route_backward(pool, shape, dweights, scores, log_sums, routing, slope, z, dlogits);
 }
 
