@@ -41,14 +41,14 @@ struct ModelConfig {
   std::int64_t mlp_width = 0;  // inner width of the MLP
   std::int64_t experts = 0;    // of a layer; 0: all layers have an MLP
   std::int64_t experts_per_token = 0;
-  std::int64_t expert_width = 0;    // inner width of one expert
+  std::int64_t expert_width = 0;         // inner width of one expert
   std::int64_t shared_expert_width = 0;  // inner width of the expert to which every row goes; 0: there is none
-  bool normalised_experts = false;  // the weights of a row's experts are divided by their sum
-  std::vector<bool> dense_layers;   // [layers]: those that have an MLP in place of experts; empty: none has
-  double balance_coefficient = 0;   // of the routers' balance loss; 0: there is none
-  double router_z_coefficient = 0;  // of the mean square of the routers' log-sum-exp; 0: there is none
-  std::int64_t vocab = 0;           // V
-  std::int64_t max_positions = 0;   // longest sequence
+  bool normalised_experts = false;       // the weights of a row's experts are divided by their sum
+  std::vector<bool> dense_layers;        // [layers]: those that have an MLP in place of experts; empty: none has
+  double balance_coefficient = 0;        // of the routers' balance loss; 0: there is none
+  double router_z_coefficient = 0;       // of the mean square of the routers' log-sum-exp; 0: there is none
+  std::int64_t vocab = 0;                // V
+  std::int64_t max_positions = 0;        // longest sequence
 
   double norm_eps = 0;
   Activation activation = Activation::silu;

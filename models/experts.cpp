@@ -225,7 +225,8 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
     BlockLayout of_group;
     for (std::int64_t i = first; i <= last; ++i) {
       const ExpertSpec& expert = spec.experts[static_cast<std::size_t>(i)];
-      of_group.add_stack({expert.gate, expert.up, expert.down});
+      of_group.add_stack({expert.gate, expert.up});
+      of_group.add_stack({expert.down});
     }
     const std::string name = first == last ? fmt::format("{} expert {}", spec.name, first)
                                            : fmt::format("{} experts {} to {}", spec.name, first, last);
@@ -233,7 +234,8 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
   }
   if (spec.shared) {
     BlockLayout of_shared;
-    of_shared.add_stack({spec.shared->gate, spec.shared->up, spec.shared->down});
+    of_shared.add_stack({spec.shared->gate, spec.shared->up});
+    of_shared.add_stack({spec.shared->down});
     blocks.push_back(builder.add_block(spec.name + " shared expert", std::move(of_shared)));
   }
   // A row goes to k experts; which ones varies.

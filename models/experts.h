@@ -31,8 +31,8 @@ struct ExpertsSpec {
   // An expert of a width of its own to which every row goes, weighed by the sigmoid of its gate's product; both or neither.
   std::optional<ExpertSpec> shared;
   std::optional<FileTensor> shared_gate;  // [1,H]
-  std::int64_t per_row = 0;  // k
-  bool normalised = false;   // the weights of a row's experts are divided by their sum
+  std::int64_t per_row = 0;               // k
+  bool normalised = false;                // the weights of a row's experts are divided by their sum
   Activation activation = Activation::silu;
   std::int64_t layer = 0;
   RouterLosses losses;

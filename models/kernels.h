@@ -285,7 +285,8 @@ struct Cap {
 };
 
 // A mixture's router, after its product: logits become probabilities, in place. Each row goes to the k experts with the largest
-// (a tie goes to the lower number), and to the shared one, if there is one. `fault` becomes layer + 1 where a logit is not a number and no layer before had one.
+// (a tie goes to the lower number), and to the shared one, if there is one. `fault` becomes layer + 1 where a logit is not a
+// number and no layer before had one.
 struct Route {
   ops::RouterShape shape;
   std::int64_t layer = 0;

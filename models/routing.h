@@ -60,7 +60,8 @@ constexpr std::int64_t piece_of(std::int64_t left) {
   return rows;
 }
 
-// Matrices of one expert lie together: gate [I,H], up [I,H] and down [H,I]; then comes the next expert.
+// Matrices of one expert lie together: gate [I,H] and up [I,H], which are one matrix, then down [H,I]; then comes the next
+// expert. Both begin at multiples of kPieceAlignment.
 struct ExpertsShape {
   RouterShape router;
   std::int64_t hidden = 0;  // H
@@ -68,9 +69,9 @@ struct ExpertsShape {
   std::int64_t first = 0;   // the experts of a call are [first, first + count); the shared one is a call of its own
   std::int64_t count = 0;
   bool is_shared() const { return first == router.experts; }
-  std::int64_t stride() const { return round_up(3 * width * hidden, 64); }  // elements from one expert to the next
-  std::int64_t down() const { return 2 * width * hidden; }                  // elements from an expert's begin to its down matrix
-  std::int64_t most_rows() const { return piece_of(router.rows); }          // of a piece
+  std::int64_t stride() const { return down() + round_up(width * hidden, 64); }  // elements from one expert to the next
+  std::int64_t down() const { return round_up(2 * width * hidden, 64); }         // … and from its begin to its down matrix
+  std::int64_t most_rows() const { return piece_of(router.rows); }               // of a piece
   friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
 };
 

@@ -9,6 +9,7 @@
 #include "models/cpu/cpu_scratch.h"
 #include "models/cpu/experts/experts.h"
 #include "models/cpu/experts/routing_ops.h"
+#include "models/expert_pieces.h"
 
 namespace spillway {
 namespace {

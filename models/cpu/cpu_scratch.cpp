@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "models/cpu/attention_ops.h"
-#include "models/cpu/experts/experts.h"
 #include "models/cpu/ops.h"
+#include "models/expert_pieces.h"
 
 namespace spillway {
 namespace {

@@ -12,19 +12,11 @@
 #include "models/cuda/norm.cuh"
 #include "models/cuda/pointwise.cuh"
 #include "models/cuda/rope.cuh"
-#include "models/cuda/with_type.h"
+#include "models/cuda/with_pack.cuh"
+#include "models/expert_pieces.h"
 
 namespace spillway::cuda {
 namespace {
-
-// Calls f with the widest pack that divides all lengths (in elements of type T) and fits all addresses.
-template <typename T, typename F>
-void with_pack(std::initializer_list<std::int64_t> elements, std::initializer_list<const void*> places, const F& f) {
-  bool fits = true;
-  for (const std::int64_t length : elements) fits &= length % kWidest<T> == 0;
-  for (const void* place : places) fits &= reinterpret_cast<std::uintptr_t>(place) % 16 == 0;
-  fits ? f(Int<kWidest<T>>()) : f(Int<1>());
-}
 
 // Calls f with the least of some numbers that is not below `wanted`.
 template <int first, int... rest, typename F>
@@ -48,8 +40,8 @@ ops::GemmSpec of_library(ops::GemmSpec spec) {
 
 class Launcher {
  public:
-  Launcher(Queue& queue, Gemm& gemm, const PassMemory& memory, const KernelCall& call)
-      : queue_(queue), gemm_(gemm), memory_(memory), scratch_(memory.at(call.scratch)) {}
+  Launcher(Queue& queue, Gemm& gemm, HostCopies* copies, const PassMemory& memory, const KernelCall& call)
+      : queue_(queue), gemm_(gemm), copies_(copies), memory_(memory), scratch_(memory.at(call.scratch)) {}
 
   void operator()(const kernels::Product& k) const {
     if (memory_.at(k.c) == nullptr) return;
@@ -251,7 +243,11 @@ class Launcher {
                    [&]<int n>(Int<n>) { launch_over(k.elements / n, Cap<T, n>{k.elements / n, k.cap, at<T>(k.x)}); });
     });
   }
-  void operator()(const auto&) const { SPILLWAY_CHECK(false, "a mixture of experts on a GPU"); }
+  void operator()(const auto& of_mixture) const {
+    run({queue_, gemm_, memory_, scratch_, copies_, [this](const kernels::Activate& k) { (*this)(k); },
+         [this](const kernels::ActivateBackward& k) { (*this)(k); }},
+        of_mixture);
+  }
 
  private:
   // --- operands ---
@@ -414,9 +410,21 @@ class Launcher {
 
   Queue& queue_;
   Gemm& gemm_;
+  HostCopies* const copies_;
   const PassMemory& memory_;
   std::byte* const scratch_;
 };
+
+// The products that a call of a mixture may run; how they store is said where they run.
+std::vector<ops::GemmSpec> products_of(const auto& k) {
+  if constexpr (requires { ops::products_of(k); }) {
+    std::vector<ops::GemmSpec> products = ops::products_of(k);
+    std::erase_if(products, [](const ops::GemmSpec& spec) { return spec.store == ops::Store::add; });
+    return products;
+  } else {
+    return {};
+  }
+}
 
 }  // namespace
 
@@ -425,13 +433,15 @@ void CudaBackend::prepare(const CompiledModel& model) {
     for (const CallList& list : code ? std::span(code->lists) : std::span<const CallList>()) {
       for (const KernelCall& call : list) {
         if (const auto* product = std::get_if<kernels::Product>(&call.kernel)) gemm_.prepare(of_library(product->spec));
+        for (const ops::GemmSpec& spec : std::visit([](const auto& k) { return products_of(k); }, call.kernel))
+          gemm_.prepare(spec);
       }
     }
   }
 }
 
 void CudaBackend::run(const CallList& list, const PassMemory& memory) {
-  for (const KernelCall& call : list) std::visit(Launcher(queue_, gemm_, memory, call), call.kernel);
+  for (const KernelCall& call : list) std::visit(Launcher(queue_, gemm_, copies_, memory, call), call.kernel);
 }
 
 }  // namespace spillway::cuda

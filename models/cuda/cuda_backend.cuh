@@ -1,17 +1,19 @@
-// The backend of CUDA: each kernel call is one or a few launches on one stream, complete when the stream has passed them.
+// The backend of CUDA: each kernel call is one or a few launches on one stream, complete when the stream has passed them. A call
+// of a mixture's experts waits for the stream once.
 // Not here: the kernels (norm.cuh and its neighbours), products (gemm.h), scratch (cuda_scratch.h).
 #pragma once
 
 #include "models/backend.h"
 #include "models/cuda/gemm.h"
 #include "models/cuda/gpu.cuh"
+#include "models/cuda/mixture.cuh"
 
 namespace spillway::cuda {
 
 class CudaBackend final : public Backend {
  public:
-  // The queue and the gemm must outlive the backend.
-  CudaBackend(Queue& queue, Gemm& gemm) : queue_(queue), gemm_(gemm) {}
+  // All must outlive the backend. Mixtures of experts alone need copies.
+  CudaBackend(Queue& queue, Gemm& gemm, HostCopies* copies = nullptr) : queue_(queue), gemm_(gemm), copies_(copies) {}
 
   void prepare(const CompiledModel& model) override;
   void run(const CallList& list, const PassMemory& memory) override;
@@ -19,6 +21,7 @@ class CudaBackend final : public Backend {
  private:
   Queue& queue_;
   Gemm& gemm_;
+  HostCopies* copies_;
 };
 
 }  // namespace spillway::cuda

@@ -18,6 +18,8 @@ Bytes bytes_of(const RotateBackward& k) {
 Bytes bytes_of(const ColumnSums& k) { return column_partials(k.rows, k.columns) * Bytes{sizeof(float)}; }
 Bytes bytes_of(const LookUpBackward& k) { return 2 * k.rows * Bytes{sizeof(std::int32_t)}; }
 Bytes bytes_of(const AttendBackward& k) { return k.shape.sequences * k.shape.heads * k.shape.queries * Bytes{sizeof(float)}; }
+Bytes bytes_of(const Experts&) { return Gemm::kWorkspaceBytes; }
+Bytes bytes_of(const ExpertsBackward&) { return Gemm::kWorkspaceBytes; }
 Bytes bytes_of(const auto&) { return 0; }
 
 }  // namespace

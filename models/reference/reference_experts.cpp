@@ -174,7 +174,7 @@ void run_reference(const ExpertsBackward& k, const PassMemory& memory) {
   if (k.begins) std::fill_n(dx, s.router.rows * H, 0.0f);
   for (std::int64_t e = s.first + s.count; e-- > s.first;) {
     const std::int64_t begin = (e - s.first) * s.stride();
-    std::vector<double> dw(static_cast<std::size_t>(3 * I * H));
+    std::vector<double> dw(static_cast<std::size_t>(s.stride()));
     for (std::int32_t at = routing.begins[e]; at < routing.begins[e + 1]; ++at) {
       const std::int64_t place = routing.places[at], row = place / s.router.places();
       const double weight = routing.weights[place];
@@ -200,7 +200,7 @@ void run_reference(const ExpertsBackward& k, const PassMemory& memory) {
       dweights[place] = static_cast<float>(along);
       for (std::int64_t j = 0; j < H; ++j) dx[row * H + j] += static_cast<float>(dx_row[static_cast<std::size_t>(j)]);
     }
-    for (std::int64_t i = 0; gradients != nullptr && i < 3 * I * H; ++i) {
+    for (std::int64_t i = 0; gradients != nullptr && i < s.stride(); ++i) {
       const double before = memory.first_micro_batch ? 0 : static_cast<double>(gradients[begin + i]);
       gradients[begin + i] = static_cast<float>(before + dw[static_cast<std::size_t>(i)]);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -28,6 +29,24 @@
 namespace spillway {
 namespace {
 
+// Through memory of the host to which the device copies.
+class StreamCopies final : public cuda::HostCopies {
+ public:
+  StreamCopies(Runtime& runtime, Stream& stream) : runtime_(runtime), stream_(stream) {}
+  const std::int32_t* fetch(const std::int32_t* from, std::int64_t count) override {
+    const Bytes bytes = count * static_cast<Bytes>(sizeof(std::int32_t));
+    if (!room_ || room_->bytes() < bytes) room_ = runtime_.allocate(Tier::host, bytes, "rows of experts");
+    stream_.copy_async(room_->data(), reinterpret_cast<const std::byte*>(from), bytes);
+    stream_.synchronize();
+    return reinterpret_cast<const std::int32_t*>(room_->data());
+  }
+
+ private:
+  Runtime& runtime_;
+  Stream& stream_;
+  std::optional<Allocation> room_;
+};
+
 class GpuDevice final : public Device {
  public:
   explicit GpuDevice(std::unique_ptr<Runtime> runtime)
@@ -40,7 +59,8 @@ class GpuDevice final : public Device {
         queue_(stream_->native_handle()),
         gemm_(std::make_unique<simt::HostGemm>(queue_)),
 #endif
-        backend_(queue_, *gemm_) {
+        copies_(*runtime_, *stream_),
+        backend_(queue_, *gemm_, &copies_) {
   }
 
   Runtime& runtime() override { return *runtime_; }
@@ -63,6 +83,7 @@ class GpuDevice final : public Device {
   const std::unique_ptr<Stream> stream_;
   cuda::Queue queue_;
   const std::unique_ptr<cuda::Gemm> gemm_;
+  StreamCopies copies_;
   cuda::CudaBackend backend_;
 };
 

@@ -100,7 +100,9 @@ class DeviceCopies final : public Backend {
       place = {Space::value, place.moves_with, static_cast<int>(values.size()) - 1, 0, place.stride};
     }
     // The library's workspace is large, and nothing here looks into it.
-    const bool is_product = std::holds_alternative<kernels::Product>(call.kernel);
+    const bool is_product = std::holds_alternative<kernels::Product>(call.kernel) ||
+                            std::holds_alternative<kernels::Experts>(call.kernel) ||
+                            std::holds_alternative<kernels::ExpertsBackward>(call.kernel);
     const device::Buffer<std::byte> scratch(is_product ? 0 : static_cast<std::size_t>(cuda::scratch_bytes(call.kernel)));
     values.push_back(is_product ? workspace() : scratch.data());
     moved.scratch = {.space = Space::value, .index = static_cast<int>(values.size()) - 1};
@@ -110,9 +112,23 @@ class DeviceCopies final : public Backend {
     copies.take_back();
   }
 
+  // The host sees the device's memory.
+  class SeenCopies final : public cuda::HostCopies {
+   public:
+    explicit SeenCopies(device::Queue& queue) : queue_(queue) {}
+    const std::int32_t* fetch(const std::int32_t* from, std::int64_t /*count*/) override {
+      queue_.synchronize();
+      return from;
+    }
+
+   private:
+    device::Queue& queue_;
+  };
+
   device::Queue queue_;
   const std::unique_ptr<cuda::Gemm> gemm_ = device::make_gemm(queue_);
-  cuda::CudaBackend backend_{queue_, *gemm_};
+  SeenCopies copies_{queue_};
+  cuda::CudaBackend backend_{queue_, *gemm_, &copies_};
 };
 
 }  // namespace spillway::testing

@@ -19,7 +19,7 @@ class HostGemm final : public cuda::Gemm {
   explicit HostGemm(Queue& queue) : queue_(queue) {}
   void prepare(const ops::GemmSpec& spec) override {
     cuda::check_types(spec);
-    prepared_.push_back(spec);
+    if (std::ranges::find(prepared_, spec) == prepared_.end()) prepared_.push_back(spec);
   }
   void run(const ops::GemmSpec& spec, bool adds, const cuda::GemmOperands& operands) override {
     SPILLWAY_CHECK(std::ranges::find(prepared_, spec) != prepared_.end(), "a product that was not prepared");

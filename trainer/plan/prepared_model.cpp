@@ -70,13 +70,6 @@ ResolvedModel resolved(const RunOptions& options, Where where) {
   return model_of(options, where == Where::here ? Weights::of_directory : Weights::if_there);
 }
 
-void refuse_mixture_on_gpu(const RunOptions& options, const ModelConfig& config, Where where) {
-  if (where != Where::here || !options.gpu || config.experts == 0) return;
-  throw InputError(fmt::format("the model is a mixture of {} experts a layer ({}), which this version trains on the CPU alone",
-                               config.experts, name_of(config.family)),
-                   "Use --device cpu; `spillway plan` says what it would take on a GPU.");
-}
-
 // Number of layers on which the planner compares outlines: few if a layer has many units.
 std::int64_t layers_to_weigh(const ModelConfig& config, ExpertsForm experts) {
   constexpr std::int64_t units = 96, fewest = 3, most = 8;
@@ -100,7 +93,6 @@ PreparedModel::PreparedModel(const RunOptions& options, Where where)
       pool_(threads_of(options)),
       scratch_(scratch_for(options, where, threads_of_rank(options))),
       whole_(compiled(ExpertsForm::layer)) {
-  refuse_mixture_on_gpu(options, model_.config, where);
   refuse_other_targets(options, tiled().graph);
   graphs_ = whole_.graphs();
   if (!has_groups(model_.config)) return;

@@ -6,19 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "memory/base/parallel.h"
 #include "models/activation.h"
 #include "models/cpu/ops.h"
-#include "models/kernels.h"
 #include "models/routing.h"
 
 namespace spillway::ops {
-
-// The products that a call may run, of each size of piece and in each way to store; each once.
-std::vector<GemmSpec> products_of(const kernels::Experts& call);
-std::vector<GemmSpec> products_of(const kernels::ExpertsBackward& call);
 
 // Operands as kernels::Experts and kernels::ExpertsBackward name them. `scratch` is for the largest of the products.
 template <typename E>

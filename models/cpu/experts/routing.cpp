@@ -86,14 +86,12 @@ void route_backward(const ThreadPool& pool, const RouterShape& shape, const floa
         along += dweights[place] * routing.weights[place];
       }
     }
-    for (std::int64_t place = first; place < chosen; ++place)
-      dp[routing.experts[place]] += (dweights[place] - along) / whole;
+    for (std::int64_t place = first; place < chosen; ++place) dp[routing.experts[place]] += (dweights[place] - along) / whole;
     const float mean =
         sum_vectors(experts, [&](std::int64_t e, auto part) HWY_ATTR { return hn::Mul(load(dp + e, part), load(p + e, part)); });
     const Float shift = splat(z * log_sums[row] - mean);
-    for_vectors(experts, [&](std::int64_t e, auto part) HWY_ATTR {
-      store(hn::Mul(load(p + e, part), hn::Add(load(dp + e, part), shift)), d + e, part);
-    });
+    for_vectors(experts, [&](std::int64_t e, auto part)
+                             HWY_ATTR { store(hn::Mul(load(p + e, part), hn::Add(load(dp + e, part), shift)), d + e, part); });
     if (!shape.shared) return;
     const float slope_of_shared = p[experts] * (1.0f - p[experts]) * dweights[chosen];
     store(splat(slope_of_shared), d + experts, Part{1});
