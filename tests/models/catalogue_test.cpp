@@ -61,6 +61,7 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"qwen3-32b", 32'762'123'264},
       {"mixtral-8x7b", 46'702'792'704},
       {"mixtral-8x22b", 140'620'634'112},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"qwen3-30b-a3b", 30'532'122'624},
       {"olmoe-1b-7b", 6'919'161'856},
       {"qwen3-235b-a22b", 235'093'634'560},
