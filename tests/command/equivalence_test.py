@@ -183,6 +183,12 @@ FP32 = (1e-5, 2e-4, 1e-4, 1e-3)
 # over ~100 tokens with far smaller slopes: epsilon / 2, and over the steps it drifts with the weights by as much again.
 EPSILON = 2.0 ** -7
 BF16 = (EPSILON / 2, EPSILON, 2 * EPSILON, 6 * EPSILON)
+# Rounding sends some rows of a mixture to other experts (tests/models/golden_test.cpp).
+BF16_MIXTURE = (EPSILON / 2, 4 * EPSILON, 6 * EPSILON, 12 * EPSILON)
+
+
+def bf16(golden):
+    return BF16_MIXTURE if golden.is_mixture else BF16
 
 
 class GoldenCurves(CommandTest):
@@ -204,7 +210,7 @@ class GoldenCurves(CommandTest):
         for name in names:
             with self.subTest(name):
                 golden = Golden(name, self.directory)
-                self.check(golden, curve_of(golden), allow)
+                self.check(golden, curve_of(golden), allow or bf16(golden))
 
     def test_cases_clip_in_some_steps(self):
         clipped = [want > g["clip_norm"] for g in (Golden(name, self.directory).json for name in golden_names())
@@ -220,11 +226,11 @@ class GoldenCurves(CommandTest):
         self.each(curve, FP32)
 
     def test_micro_batches(self):
-        self.each(lambda golden: self.train(golden.flags(micro_batch_size=1)), FP32)
+        self.each(lambda golden: self.train(golden.flags(micro_batch_size=golden.micro_batch)), FP32)
 
     def test_tight_with_nvme(self):
         def curve(golden):
-            flags = golden.flags(micro_batch_size=1, nvme=self.fresh_directory("nvme"))
+            flags = golden.flags(micro_batch_size=golden.micro_batch, nvme=self.fresh_directory("nvme"))
             wide, _ = self.plan(flags)
             budget = self.smallest_budget(flags, granularity=16384)
             self.assertLess(budget, wide["tiers"]["device"]["peak_bytes"])
@@ -234,11 +240,11 @@ class GoldenCurves(CommandTest):
         self.each(curve, FP32)
 
     def test_bf16(self):
-        self.each(lambda golden: self.train(golden.flags(dtype="bf16")), BF16)
+        self.each(lambda golden: self.train(golden.flags(dtype="bf16")), None)
 
     def test_compact(self):
         # Stochastic rounding of the bf16 moments is unbiased: it gets no further tolerance.
-        self.each(lambda golden: self.train(golden.flags(dtype="bf16", state="compact")), BF16)
+        self.each(lambda golden: self.train(golden.flags(dtype="bf16", state="compact")), None)
 
 
 if __name__ == "__main__":

@@ -96,6 +96,16 @@ class Golden:
                     record["labels"] = (-100, *targets[row * (width - 1):(row + 1) * (width - 1)])
                 out.write(json.dumps(record) + "\n")
 
+    @property
+    def is_mixture(self):
+        return "router_aux_loss_coef" in self.json
+
+    @property
+    def micro_batch(self):
+        """The fewest sequences of a micro-batch with which losses are the case's own: a mixture's balance loss is that
+        of a micro-batch's rows."""
+        return self.json["batch"] if self.is_mixture else 1
+
     def flags(self, **changes):
         """The case's own settings, in fp32; a change to None leaves the flag out."""
         g, optimizer = self.json, self.json["optimizer"]
