@@ -102,14 +102,15 @@ void run(const MixtureRun& with, const kernels::AddRouting& k) {
 
 void run(const MixtureRun& with, const kernels::RouteBackward& k) {
   const ops::RouterShape& s = k.shape;
+  const auto all = static_cast<double>(k.layers * s.rows);
+  const double balance = static_cast<double>(k.balance) * static_cast<double>(s.experts) / (all * all);
   with_type(k.type, [&]<typename T>(std::type_identity<T>) {
     launch(with.queue, {blocks_for(s.rows, kRowsOfRouting)},
            RouteBackward<T>{.shape = s,
                             .columns = s.columns(),
                             .places = s.places(),
-                            .layers = k.layers,
-                            .balance = k.balance,
-                            .z = k.z,
+                            .balance = static_cast<float>(balance),
+                            .z = static_cast<float>(2 * static_cast<double>(k.z) / all),
                             .dweights = at<float>(with, k.dweights),
                             .scores = at<float>(with, k.scores),
                             .log_sums = at<float>(with, k.log_sums),

@@ -260,10 +260,12 @@ struct FinishTotals {
 // The gradient of the scores before the softmax. A warp has a row.
 template <typename T>
 struct RouteBackward {
-  static constexpr int kThreads = kRoutingThreads;
+  // Without this the compiler would sooner spill than do with fewer blocks.
+  static constexpr int kThreads = kRoutingThreads, kBlocks = 4;
   ops::RouterShape shape;
-  std::int64_t columns = 0, places = 0, layers = 0;
-  float balance = 0, z = 0;
+  std::int64_t columns = 0, places = 0;
+  float balance = 0;  // what the total of an expert's rows, times batch_share, adds to the slope of its probability
+  float z = 0;        // what log_sums, times batch_share, adds to that of all
   const float *dweights = nullptr, *scores = nullptr, *log_sums = nullptr, *batch_share = nullptr;
   const double* totals = nullptr;  // null: there is no balance loss
   ops::Routing routing;
@@ -281,14 +283,12 @@ struct RouteBackward {
         along += gpu.load(dweights + first + j) * gpu.load(routing.weights + first + j);
       }
     }
-    const double all = static_cast<double>(layers * shape.rows),
-                 share = batch_share == nullptr ? 0.0 : gpu.load(batch_share) / all;
-    const double of_count = totals == nullptr ? 0.0 : share * balance * static_cast<double>(shape.experts) / all;
+    const float share = batch_share == nullptr ? 0.0f : gpu.load(batch_share), of_count = share * balance;
     float mean = 0;
     for (std::int64_t e = gpu.lane(); e < shape.experts; e += 32)
       mean += slope(gpu, first, e, along, whole, of_count) * gpu.load(p + e);
     mean = warp_sum(gpu, mean);
-    const float shift = static_cast<float>(2 * share * z) * gpu.load(log_sums + row) - mean;
+    const float shift = share * z * gpu.load(log_sums + row) - mean;
     T* const d = dlogits + row * columns;
     for (std::int64_t e = gpu.lane(); e < shape.experts; e += 32)
       gpu.store(d + e, from_float<T>(gpu.load(p + e) * (slope(gpu, first, e, along, whole, of_count) + shift)));
@@ -299,8 +299,8 @@ struct RouteBackward {
 
  private:
   // Of the e-th probability.
-  SPILLWAY_GPU float slope(const Gpu& gpu, std::int64_t first, std::int64_t e, float along, float whole, double of_count) const {
-    float sum = totals == nullptr ? 0.0f : static_cast<float>(of_count * gpu.load(totals + e));
+  SPILLWAY_GPU float slope(const Gpu& gpu, std::int64_t first, std::int64_t e, float along, float whole, float of_count) const {
+    float sum = totals == nullptr ? 0.0f : of_count * static_cast<float>(gpu.load(totals + e));
     for (std::int64_t j = 0; j < shape.per_row; ++j) {
       if (gpu.load(routing.experts + first + j) == e) sum += (gpu.load(dweights + first + j) - along) / whole;
     }
