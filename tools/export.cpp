@@ -5,6 +5,7 @@
 #include "tools/command_opening.h"
 #include "tools/commands.h"
 #include "tools/standard_output.h"
+#include "trainer/keep/evaluations.h"
 #include "trainer/keep/export.h"
 
 namespace spillway {
@@ -14,10 +15,10 @@ int export_command(int argc, const char* const* argv) {
                       "Write the weights of a run as a Hugging Face directory: safetensors, config.json, tokenizer files. "
                       "Of a run with adapters: the adapter, as PEFT saves it.");
   ExportOptions options;
-  std::string dtype, shard;
+  std::string dtype, shard, step;
   command.add("--load", options.run, "DIR", "the run directory");
   command.add("--out", options.out, "DIR", "the directory to make; it must not exist yet, or be empty");
-  command.add_number("--step", options.step, "N", "the checkpoint to take (default: the newest)");
+  command.add("--step", step, "N|best", "the checkpoint to take (default: the newest); best: of the lowest eval_loss");
   command.add("--dtype", dtype, "bf16|fp32",
               "fp32: the master weights; bf16: the weights that a bf16 run computes with (default: as the run)");
   command.add_switch("--merge", options.merge, "of a run with adapters: the whole model, with its adapter added to its weights");
@@ -31,6 +32,7 @@ int export_command(int argc, const char* const* argv) {
                                                             options.model)
                                               : "allowed: a run directory, as train --save makes it");
   }
+  options.step = step_asked(step, options.run);
   if (!dtype.empty()) {
     if (dtype != "bf16" && dtype != "fp32") throw InputError(fmt::format("--dtype: found {}, allowed: bf16, fp32", dtype));
     options.dtype = dtype == "fp32" ? DType::float32 : DType::bfloat16;

@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "tools/standard_output.h"
 #include "trainer/host/interrupt.h"
+#include "trainer/keep/evaluations.h"
 #include "trainer/options/command_line.h"
 #include "trainer/options/options.h"
 #include "trainer/options/resolve_options.h"
@@ -26,7 +27,7 @@ constexpr std::size_t kLargestPrompt = 64 << 20;  // bytes: more than any model'
 
 struct GenerateFlags {
   RawFlags run;  // the flags that train has, too
-  std::optional<std::int64_t> step;
+  std::string step;
   std::vector<std::string> prompts;
   std::string prompt_file;
   bool is_chat = false;
@@ -90,7 +91,7 @@ int run(GenerateFlags& flags) {
   const RunOptions& options = resolved.options;
   if (!flags.prompt_file.empty()) flags.prompts.push_back(prompt_from(flags.prompt_file));
   Generation generation({.options = options,
-                         .step = flags.step,
+                         .step = step_asked(flags.step, options.checkpoint.load),
                          .prompts = flags.prompts,
                          .is_chat = flags.is_chat,
                          .max_new_tokens = flags.max_new_tokens,
@@ -115,7 +116,8 @@ int generate_command(int argc, const char* const* argv) {
   constexpr std::string_view shared[] = {"model",   "adapter", "load",   "tokenizer",     "seed",        "init",
                                          "threads", "dtype",   "device", "device-memory", "host-memory", "nvme"};
   command.add_run_flags(flags.run, shared);
-  command.add_number("--step", flags.step, "N", "the checkpoint of --load to take (default: the newest)");
+  command.add("--step", flags.step, "N|best",
+              "the checkpoint of --load to take (default: the newest); best: of the lowest eval_loss");
   command.add_repeated("--prompt", flags.prompts, "TEXT", "what to go on from; may be given more than once");
   command.add("--prompt-file", flags.prompt_file, "FILE", "a prompt from a file; - for the standard input");
   command.add_switch("--chat", flags.is_chat,

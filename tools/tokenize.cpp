@@ -19,6 +19,7 @@
 #include "tools/output_format.h"
 #include "tools/tokenize_show.h"
 #include "trainer/data/data_files.h"
+#include "trainer/data/open_data.h"
 #include "trainer/data/text_documents.h"
 #include "trainer/data/token_file.h"
 #include "trainer/host/host.h"
@@ -33,8 +34,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kExtensions[] = {".txt", ".jsonl"};
-constexpr std::string_view kAllowedFiles = "text files, .jsonl files, directories of .txt and .jsonl";
+constexpr std::string_view kAllowedFiles =
+    "text files, .jsonl, .ndjson and .json files, each also as .gz or .zst, - for standard input, directories";
 
 struct TokenizeOptions {
   std::string tokenizer;
@@ -44,6 +45,7 @@ struct TokenizeOptions {
   std::optional<std::string> format;
   std::string end_of_text;
   bool skip_bad_lines = false;
+  std::string columns;
   std::optional<std::int64_t> threads;  // none: all cores
   std::optional<std::int64_t> show;     // documents to print in place of a file
   std::string train_on, text_ends;
@@ -56,7 +58,8 @@ struct Interrupted {};
 // A live line on a terminal; shows nothing elsewhere.
 class TokenizeProgress {
  public:
-  explicit TokenizeProgress(Bytes total) : total_(total), is_live_(progress_style_of(STDERR_FILENO) != ProgressStyle::plain) {}
+  explicit TokenizeProgress(std::optional<Bytes> total)
+      : total_(total), is_live_(progress_style_of(STDERR_FILENO) != ProgressStyle::plain) {}
   ~TokenizeProgress() {
     if (is_open_) fmt::print(stderr, "\r\x1b[K");
   }
@@ -68,17 +71,17 @@ class TokenizeProgress {
     if (!is_live_ || seconds() < shown_s_ + 0.1) return;
     shown_s_ = seconds();
     const double rate = static_cast<double>(counts.bytes) / seconds();
-    const double left = static_cast<double>(total_ - counts.bytes) / rate;
-    fmt::print(stderr, "\r\x1b[K{} of {} · {} · {} · {}/s · ETA {}", rounded_size(counts.bytes), rounded_size(total_),
-               counted(counts.documents, "document"), counted(counts.tokens, "token"), rounded_size(static_cast<Bytes>(rate)),
-               rounded_time(left));
+    fmt::print(stderr, "\r\x1b[K{}{} · {} · {} · {}/s", rounded_size(counts.bytes),
+               total_ ? fmt::format(" of {}", rounded_size(*total_)) : "", counted(counts.documents, "document"),
+               counted(counts.tokens, "token"), rounded_size(static_cast<Bytes>(rate)));
+    if (total_) fmt::print(stderr, " · ETA {}", rounded_time(static_cast<double>(*total_ - counts.bytes) / rate));
     std::fflush(stderr);
     is_open_ = true;
   }
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  Bytes total_;
+  std::optional<Bytes> total_;  // nothing: not known before the end
   double shown_s_ = 0;
   bool is_live_;
   bool is_open_ = false;
@@ -117,15 +120,19 @@ std::optional<std::int32_t> separator_of(const TokenizeOptions& options, const T
   return id;
 }
 
-Bytes size_of_all(const std::vector<std::string>& files) {
-  Bytes total = 0;
+// Nothing, if files are compressed: then nobody knows before the end.
+std::optional<Bytes> size_of_all(const std::vector<std::string>& files) {
+  std::optional<Bytes> total = 0;
   for (const std::string& file : files) {
     std::error_code error;
-    if (!fs::exists(file, error)) throw InputError(fmt::format("--data: found no file or directory {}", file));
-    if (fs::path(file).extension() == ".bin")
+    if (file != kStandardInput && !fs::exists(file, error))
+      throw InputError(fmt::format("--data: found no file or directory {}", file));
+    const DataName name = data_name_of(file);
+    if (name.kind == DataKind::tokens)
       throw InputError(fmt::format("--data: found {}, allowed: {}", file, kAllowedFiles), "a .bin has tokens already");
-    const auto size = fs::file_size(file, error);
-    if (!error) total += static_cast<Bytes>(size);
+    if (name.compression != Compression::none) total.reset();
+    const Bytes size = open_stored(file).size();
+    if (total) *total += size;
   }
   return total;
 }
@@ -243,6 +250,10 @@ int threads_of(const TokenizeOptions& options) {
   return options.threads ? static_cast<int>(*options.threads) : usable_threads();
 }
 
+DataColumns columns_of(const TokenizeOptions& options) {
+  return options.columns.empty() ? DataColumns() : DataColumns(FlagValue("--data-columns", {options.columns}));
+}
+
 ShowOptions shown_of(const TokenizeOptions& options) {
   constexpr std::int64_t kMost = 1 << 30;
   check_range("--show", options.show, 0, kMost);
@@ -253,7 +264,8 @@ ShowOptions shown_of(const TokenizeOptions& options) {
                     .global_batch_size = options.global_batch_size,
                     .truncate = options.truncate,
                     .packing = options.packing,
-                    .split_rows = options.split_rows};
+                    .split_rows = options.split_rows,
+                    .columns = columns_of(options)};
   if (options.packing && !options.seq_length)
     throw InputError("--packing: found without --seq-length, allowed: together with --seq-length N");
   if (options.split_rows && (!options.packing || options.truncate))
@@ -282,8 +294,9 @@ int run(const TokenizeOptions& options, const CommandLine& command) {
   if (!options.show) refuse_flags_of_show(command);
   if (!options.show && !prints_ids && options.out.empty())
     throw InputError("--out: not given", "name the .bin file to write, or print ids with --format ids");
-  const std::vector<std::string> files = files_of(options.data, kExtensions, "--data", kAllowedFiles);
-  const Bytes total = size_of_all(files);
+  const std::vector<std::string> files =
+      files_of(options.data, [](DataKind kind) { return kind != DataKind::tokens; }, "--data", kAllowedFiles);
+  const std::optional<Bytes> total = size_of_all(files);
   const TextTools tools(tokenizer_path(options).string());
   const Tokenizer& tokenizer = tools.tokenizer(files.front()).tokenizer;
   const ThreadPool pool(threads_of(options));
@@ -298,7 +311,7 @@ int run(const TokenizeOptions& options, const CommandLine& command) {
     show_documents(files, tools, pool, bad_lines, shown_of(options), show);
     return 0;
   }
-  DocumentReader reader(tools, RowRules(), pool, bad_lines);
+  DocumentReader reader(tools, RowRules{.columns = columns_of(options)}, pool, bad_lines);
   if (prints_ids) {
     std::optional<IdFile> file;
     if (!options.out.empty()) file.emplace(options.out);
@@ -331,7 +344,9 @@ int tokenize_command(int argc, const char* const* argv) {
   command.add("--tokenizer", options.tokenizer, "PATH", "a tokenizer.json, or a directory that has one");
   command.add("--model", options.model, "PATH", "instead: a Hugging Face directory, whose tokenizer.json is taken");
   command.add_list("--data,data", options.data, "PATH...",
-                   "text files, .jsonl files of the rows that train takes, directories of .txt and .jsonl");
+                   "text files, .jsonl, .ndjson and .json files of the rows that train takes, each also as .gz or .zst, - for "
+                   "standard input, directories");
+  command.add("--data-columns", options.columns, "K=V,...", "as of train: names that keys of rows have in the files");
   command.add("--out", options.out, "FILE", "the file to write; whole or not at all");
   command.add("--format", options.format, "bin|ids",
               "bin: llm.c's token file, 16 or 32 bits by vocabulary; ids: a JSON array of ids for each document "

@@ -92,6 +92,7 @@ void show_documents(const std::vector<std::string>& files, const TextTools& tool
                        .text_ends = options.text_ends,
                        .longest = seq_length > 0 ? seq_length + 1 : std::numeric_limits<std::int64_t>::max(),
                        .long_rows = long_rows_of(options.split_rows, options.truncate),
+                       .columns = options.columns,
                        .needs_loss = true};
   DocumentReader reader(tools, rules, pool, bad_lines);
   Shower shower(tools, options.documents);

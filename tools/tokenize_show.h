@@ -21,6 +21,7 @@ struct ShowOptions {
   std::optional<std::int64_t> global_batch_size;  // without it nobody asks for steps
   bool truncate = false;
   bool packing = false, split_rows = false;  // only with seq_length
+  DataColumns columns = {};
 };
 
 // Prints the documents to standard output and the figures to standard error.

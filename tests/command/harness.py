@@ -164,8 +164,8 @@ class Outcome:
         return f"{' '.join(self.command)}\nexit {self.code}\n{self.out[-2000:]}\n{self.err[-2000:]}"
 
 
-def begin(*words, cwd=None, stdout=subprocess.PIPE, prefix=(), environment=None):
-    return subprocess.Popen([*prefix, PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=stdout,
+def begin(*words, cwd=None, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, prefix=(), environment=None):
+    return subprocess.Popen([*prefix, PROGRAM, *map(str, words)], stdin=stdin, stdout=stdout,
                             stderr=subprocess.PIPE, cwd=cwd, env={**os.environ, **(environment or {})})
 
 

@@ -305,7 +305,9 @@ class Plan(PlanTest):
                   "overlap_efficiency"}
         predicted = trained.plan["predicted"]
         for record in trained.log:
-            evaluated = {"eval_loss"} if record["step"] in (2, 4, 5) else set()
+            evaluated = {"eval_loss", "best"} if record["step"] in (2, 4, 5) else set()
+            if record["step"] == 1:
+                evaluated = {"eval_loss_before", "best"}
             self.assertEqual(set(record), always | evaluated)
             self.assertEqual(record["overlap_efficiency"], record["bound_s"] / record["step_s"])
             for name in ("bound_s", "binding_lane"):

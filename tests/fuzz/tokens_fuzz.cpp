@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::int64_t length = 1 + data[1] % 64;
   const FuzzFile content(text_of(data + 2, size - 2));
   refuse_or_accept([&] {
-    const auto source = open_token_file(PosixFile::open_to_read(content.path()), format, {length, 1000});
+    const auto source = open_token_file(PosixFile::open_to_read(content.path()), "fuzz", format, {length, 1000});
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(length)), targets(tokens.size());
     for (std::int64_t i = 0; i < source->sequences(); ++i) source->read(i, {.tokens = tokens, .targets = targets});
   });

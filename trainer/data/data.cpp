@@ -4,33 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <optional>
-#include <system_error>
+#include <utility>
 
 #include "memory/base/error.h"
-#include "trainer/data/data_files.h"
 #include "trainer/data/data_order.h"
-#include "trainer/data/data_source.h"
+#include "trainer/data/held_back.h"
+#include "trainer/data/open_data.h"
 #include "trainer/data/packed_rows.h"
-#include "trainer/data/text_documents.h"
-#include "trainer/data/text_tools.h"
-#include "trainer/data/token_file.h"
-#include "trainer/data/token_rows.h"
-#include "trainer/host/interrupt.h"
+#include "trainer/data/read_data.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/text/text_codec.h"
 #include "trainer/words/quantity.h"
 
 namespace spillway {
 namespace {
-
-namespace fs = std::filesystem;
-constexpr std::string_view kAllowedFiles = ".txt, .jsonl and .bin files, or directories of them";
-
-constexpr std::string_view kExtensions[] = {".txt", ".jsonl", ".bin"};
-
-bool is_of_rows(const std::string& path) { return fs::path(path).extension() == ".jsonl"; }
 
 DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request;
@@ -41,6 +28,7 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   request.packing = options.data.packing;
   request.split_rows = options.data.split_rows;
   request.skip_bad_lines = options.data.skip_bad_lines;
+  request.columns = options.data.columns;
   request.train_on = options.data.train_on;
   request.text_ends = options.data.text_ends;
   request.seed = options.model.seed;
@@ -52,116 +40,11 @@ DataRequest request_for(const RunOptions& options, std::int64_t seq_length, std:
   return request;
 }
 
-TemplateDate date_of(const std::string& date) {
-  if (date.empty()) return TemplateDate::today();
-  try {
-    return TemplateDate::from_text(date);
-  } catch (const InputError& error) {
-    throw InputError(fmt::format("--template-date: {}", error.what()));
-  }
-}
-
-// Opens the files of a request, in order.
-class DataFiles {
- public:
-  explicit DataFiles(const DataRequest& request)
-      : request_(request),
-        tools_(request.tokenizer, date_of(request.template_date)),
-        shape_{request.seq_length, request.vocabulary} {}
-
-  // Nothing, if its rows are to be packed with those of other files.
-  std::unique_ptr<SequenceSource> open(const std::string& path) {
-    const std::string extension = fs::path(path).extension().string();
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) throw InputError(fmt::format("{}: found no file or directory {}", request_.flag, path));
-    if (is_of_rows(path)) return open_rows(path);
-    if (extension == ".txt") return open_text(path);
-    if (request_.format == DataFormat::u16) return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::u16, shape_);
-    if (extension == ".bin") return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::llm_c, shape_);
-    throw InputError(fmt::format("{}: found {}, allowed: {}", request_.flag, path, kAllowedFiles),
-                     "raw 16-bit tokens of any name are read with --data-format u16");
-  }
-  // No file may be opened after it.
-  void finish() { rows_->finish(); }
-  const std::shared_ptr<TokenRows>& rows() const { return rows_; }
-  const DocumentCounts& counts() const {
-    static const DocumentCounts kNothing;
-    return reader_ ? reader_->counts() : kNothing;
-  }
-  std::int64_t texts_of_bytes() const { return texts_of_bytes_; }
-
- private:
-  std::unique_ptr<SequenceSource> open_rows(const std::string& path) {
-    const std::int64_t first = rows_->rows();
-    reader().read(path, [&](const DocumentPart& row) { rows_->add(row.tokens, row.targets); }, stop_where_requested);
-    return request_.packing ? nullptr : sequences_of_rows(rows_, first, rows_->rows() - first);
-  }
-
-  // Tokenizes a text into a file without a name.
-  std::unique_ptr<SequenceSource> open_text(const std::string& path) {
-    if (tools_.kind() == TextKind::bytes) {
-      ++texts_of_bytes_;
-      return open_token_file(PosixFile::open_to_read(path), TokenFileFormat::bytes, shape_);
-    }
-    if (tools_.kind() == TextKind::none) {
-      throw InputError(
-          fmt::format("--tokenizer: found none for {}, allowed: bytes, a tokenizer.json, a directory that has one", path),
-          "the model has no tokenizer.json of its own; with --tokenizer bytes a token is a byte");
-    }
-    const Tokenizer& tokenizer = tools_.tokenizer(path).tokenizer;
-    const TokenWidth width = token_width_for(tokenizer.vocab_size());
-    HiddenTokenFile out(width);
-    reader().read(
-        path,
-        [&](const DocumentPart& part) {
-          check_ids(path, tokenizer, part.tokens);
-          out.write(part.tokens);
-        },
-        stop_where_requested);
-    return open_token_file(out.take(), width == TokenWidth::u16 ? TokenFileFormat::u16 : TokenFileFormat::u32, shape_);
-  }
-
-  DocumentReader& reader() {
-    if (!pool_) pool_.emplace(request_.threads);
-    if (!reader_) {
-      const RowRules rules{.train_on = request_.train_on,
-                           .text_ends = request_.text_ends,
-                           .longest = request_.seq_length + 1,
-                           .long_rows = long_rows_of(request_.split_rows, request_.truncate),
-                           .vocabulary = request_.vocabulary,
-                           .needs_loss = true};
-      reader_.emplace(tools_, rules, *pool_, request_.skip_bad_lines ? BadLines::skip : BadLines::refuse);
-    }
-    return *reader_;
-  }
-  // A tokenizer may have more tokens than the model has rows, so only the ids that occur in its texts are checked.
-  void check_ids(const std::string& file, const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) const {
-    const auto beyond = std::ranges::find_if(tokens, [&](std::int32_t id) { return id >= request_.vocabulary; });
-    if (beyond == tokens.end()) return;
-    throw InputError(fmt::format("{}: found text that {} makes token {} of, allowed: below {}, the vocabulary of the model", file,
-                                 tokenizer.path(), *beyond, request_.vocabulary),
-                     kOtherTokenizer);
-  }
-
-  static constexpr auto stop_where_requested = [](const DocumentCounts&) {
-    InterruptHandler::stop_where_requested("the text was not tokenized to its end");
-  };
-
-  const DataRequest& request_;
-  TextTools tools_;
-  SequenceShape shape_;
-  std::shared_ptr<TokenRows> rows_ = std::make_shared<TokenRows>();
-  std::optional<ThreadPool> pool_;
-  std::optional<DocumentReader> reader_;  // of text and rows
-  std::int64_t texts_of_bytes_ = 0;
-};
-
-// Of the whole data; `sources` are all open.
-DataFigures figures_of(const DataFiles& files, const std::vector<std::unique_ptr<SequenceSource>>& sources,
+// Of the data of a sampler; `sources` has all of it.
+DataFigures figures_of(const RowsOfData& read, const std::vector<std::unique_ptr<SequenceSource>>& sources,
                        std::int64_t seq_length) {
-  const DocumentCounts& counts = files.counts();
   DataFigures figures{
-      .documents = counts.documents + files.texts_of_bytes(), .longest_row = counts.longest_row, .cut = counts.cut};
+      .documents = read.counts.documents + read.texts_of_bytes, .longest_row = read.counts.longest_row, .cut = read.counts.cut};
   for (const auto& source : sources) {
     figures.tokens += source->tokens();
     figures.positions += source->sequences() * seq_length;
@@ -173,25 +56,30 @@ DataFigures figures_of(const DataFiles& files, const std::vector<std::unique_ptr
   return figures;
 }
 
-}  // namespace
+Bytes bytes_of_file(const std::string& path) { return open_stored(path).size(); }
 
-std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag) {
-  return files_of(paths, kExtensions, flag, kAllowedFiles);
-}
+}  // namespace
 
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request = request_for(options, seq_length, vocabulary);
   request.paths = options.data.data;
   request.order = options.data.order;
+  request.split = options.data.eval_split;
   request.drop_last = options.data.drop_last;
   return request;
 }
 
 DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary) {
   DataRequest request = request_for(options, seq_length, vocabulary);
-  request.paths = options.data.eval_data;
-  request.flag = "--eval-data";
   request.order = DataOrder::sequential;
+  if (options.data.eval_data.empty() && options.data.eval_split) {
+    request.paths = options.data.data;
+    request.split = options.data.eval_split;
+    request.is_held_back = true;
+  } else {
+    request.paths = options.data.eval_data;
+    request.flag = "--eval-data";
+  }
   return request;
 }
 
@@ -199,37 +87,54 @@ BatchSampler::BatchSampler(const DataRequest& request) : request_(request) {
   SPILLWAY_CHECK(request.seq_length > 0 && request.vocabulary > 0 && request.micro_batch_size > 0 && request.micro_batches > 0,
                  "data for {} positions, {} tokens of vocabulary, {} x {} sequences", request.seq_length, request.vocabulary,
                  request.micro_batches, request.micro_batch_size);
-  if (request.paths.empty())
-    throw InputError(fmt::format("{}: not given", request.flag), fmt::format("allowed: {}", kAllowedFiles));
-  const std::vector<std::string> paths = paths_of_data(request.paths, request.flag);
-  DataFiles files(request_);
-  std::int64_t too_short = 0, left_over = 0;
-  for (const std::string& path : paths) {
-    std::unique_ptr<SequenceSource> source = files.open(path);
-    if (!source) continue;
-    too_short += source->sequences() == 0 ? 1 : 0;
-    left_over += source->tokens_left_over();
-    add(std::move(source));
-  }
-  files.finish();
-  if (request.packing) pack(files.rows(), paths);
-  const DocumentCounts& counts = files.counts();
-  const std::string left_out = counts.bad_lines == 0 ? ""
-                                                     : fmt::format("{} left out, the first: {}",
-                                                                   counted(counts.bad_lines, "bad line"), counts.first_bad_line);
-  refuse_too_few(paths, left_out);
-  figures_ = figures_of(files, sources_, request.seq_length);
+  ReadData read = read_data(request);
+  read_ = std::move(read.rows);
+  for (std::unique_ptr<SequenceSource>& file : read.files) add(std::move(file));
+  begin();
+}
+
+BatchSampler::BatchSampler(const DataRequest& request, const BatchSampler& read) : request_(request), read_(read.read_) {
+  SPILLWAY_CHECK(request.split && request.split == read.request_.split && request.paths == read.request_.paths,
+                 "other data than those that were read");
+  begin();
+}
+
+void BatchSampler::begin() {
+  if (request_.packing || request_.split) add_rows();
+  refuse_too_few();
+  figures_ = figures_of(*read_, sources_, request_.seq_length);
+  if (request_.split) figures_.documents = rows_;
   if (packs_)
     figures_.packs = packs_->packs(), figures_.split = packs_->split_rows(), figures_.pieces_left_out = packs_->pieces_left_out();
+  tell();
+}
 
-  summary_ = fmt::format("{}, {} of {}", counted(std::ssize(paths), "file"), counted(sequences(), "sequence"),
-                         counted(request.seq_length, "position"));
+void BatchSampler::tell() {
+  summary_ = fmt::format("{}, {} of {}", counted(std::ssize(read_->paths), "file"), counted(sequences(), "sequence"),
+                         counted(request_.seq_length, "position"));
   if (const std::int64_t dropped = sequences() - sequences_of_epoch(); dropped > 0)
     summary_ += fmt::format("; {} of each epoch dropped by --drop-last", with_commas(dropped));
   summary_ += "; " + words_of(figures_);
+  if (request_.split) {
+    summary_ += request_.is_held_back
+                    ? fmt::format("; those that --eval-split {} holds back", request_.split->text())
+                    : fmt::format("; {} held back by --eval-split", counted(read_->rows->rows() - rows_, "row"));
+  }
+  std::int64_t too_short = 0, left_over = 0;
+  for (const auto& source : sources_) {
+    too_short += source->sequences() == 0 ? 1 : 0;
+    left_over += source->tokens_left_over();
+  }
   if (too_short > 0) summary_ += fmt::format("; {} too short for one sequence", counted(too_short, "file"));
   if (left_over > 0) summary_ += fmt::format("; {} at the ends of files left out", counted(left_over, "token"));
-  if (!left_out.empty()) summary_ += "; " + left_out;
+  if (const std::string left_out = words_of_bad_lines(); !left_out.empty()) summary_ += "; " + left_out;
+}
+
+std::string BatchSampler::words_of_bad_lines() const {
+  const DocumentCounts& counts = read_->counts;
+  return counts.bad_lines == 0
+             ? ""
+             : fmt::format("{} left out, the first: {}", counted(counts.bad_lines, "bad line"), counts.first_bad_line);
 }
 
 void BatchSampler::add(std::unique_ptr<SequenceSource> source) {
@@ -237,10 +142,22 @@ void BatchSampler::add(std::unique_ptr<SequenceSource> source) {
   sources_.push_back(std::move(source));
 }
 
-void BatchSampler::pack(const std::shared_ptr<TokenRows>& rows, const std::vector<std::string>& files) {
-  const bool has_rows = std::ranges::any_of(files, [](const std::string& file) { return is_of_rows(file); });
+// The rows of all files: those that are this sampler's, each a sequence or packed.
+void BatchSampler::add_rows() {
+  std::shared_ptr<TokenRows> rows = read_->rows;
+  if (request_.split && read_->met > 0) {
+    const std::vector<bool> is_held = rows_held_back(*request_.split, read_->met, request_.seed);
+    rows = rows->part([&](std::int64_t row) {
+      const std::int64_t number = read_->numbers[static_cast<std::size_t>(row)];
+      return is_held[static_cast<std::size_t>(number)] == request_.is_held_back;
+    });
+  }
+  rows_ = rows->rows();
+  if (!request_.packing) return add(sequences_of_rows(rows, 0, rows->rows()));
+  const bool has_rows =
+      std::ranges::any_of(read_->paths, [](const std::string& path) { return spillway::has_rows(data_name_of(path).kind); });
   if (!has_rows && request_.flag == "--data") {
-    throw InputError(fmt::format("--packing: found no .jsonl file in {}, allowed: where there are rows", request_.flag),
+    throw InputError(fmt::format("--packing: found no file of rows in {}, allowed: where there are rows", request_.flag),
                      "windows of text and token files have no padding: leave it out");
   }
   packs_ = std::make_shared<const Packs>(
@@ -248,13 +165,19 @@ void BatchSampler::pack(const std::shared_ptr<TokenRows>& rows, const std::vecto
   add(sequences_of_packs(rows, packs_));
 }
 
-void BatchSampler::refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const {
+void BatchSampler::refuse_too_few() const {
+  const std::vector<std::string>& files = read_->paths;
+  const std::string left_out = words_of_bad_lines();
   if (sequences() == 0) {
-    std::error_code ignored;
-    const bool all_empty = std::ranges::all_of(files, [&](const std::string& file) { return fs::file_size(file, ignored) == 0; });
+    if (request_.split && read_->met > 0) {
+      throw InputError(fmt::format("--eval-split: found {}, which leaves no row {}, allowed: at least one",
+                                   request_.split->text(), request_.is_held_back ? "to evaluate on" : "to train on"),
+                       left_out);
+    }
+    const bool all_empty = std::ranges::all_of(files, [](const std::string& file) { return bytes_of_file(file) == 0; });
     throw InputError(
         fmt::format("{}: found {} in {}{}, allowed: at least one sequence of {} tokens (--seq-length + 1)", request_.flag,
-                    all_empty ? "nothing" : "too few tokens", files[0],
+                    all_empty ? "nothing" : "too few tokens", shown_data_path(files[0]),
                     files.size() > 1 ? fmt::format(" and {} more files", files.size() - 1) : "", request_.seq_length + 1),
         !left_out.empty() ? left_out
         : all_empty       ? ""

@@ -6,53 +6,35 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trainer/data/data_figures.h"
+#include "trainer/data/data_request.h"
 #include "trainer/data/data_source.h"
 #include "trainer/data/packing.h"
-#include "trainer/options/options.h"
 
 namespace spillway {
 
-// B: sequences in a micro-batch. M: micro-batches in a step, of all ranks. T: positions in a sequence. V: vocabulary.
-struct DataRequest {
-  std::vector<std::string> paths;  // files and directories
-  std::string flag = "--data";     // for messages
-  std::string tokenizer;           // for text: "bytes", or a tokenizer.json; empty: none
-  std::string template_date;       // YYYY-MM-DD, for chat templates; empty: today's
-  DataFormat format = DataFormat::automatic;
-  DataOrder order = DataOrder::shuffled;
-  bool truncate = false;        // cut rows longer than T + 1 tokens instead of refusing them
-  bool packing = false;         // rows lie together in sequences (packing.h)
-  bool split_rows = false;      // with packing: rows longer than T + 1 tokens go on in another sequence
-  bool skip_bad_lines = false;  // in JSONL
-  bool drop_last = false;       // an epoch is whole steps: the last sequences, too few for a step, are dropped
-  TrainOn train_on = TrainOn::assistant;
-  TextEnds text_ends = TextEnds::both;
-  std::uint64_t seed = 0;
-  std::int64_t micro_batch_size = 1;  // B
-  std::int64_t micro_batches = 1;     // M
-  std::int64_t seq_length = 0;        // T
-  std::int64_t vocabulary = 0;        // V
-  int threads = 1;                    // threads that encode text
-};
 // `seq_length` from seq_length_for, `vocabulary` from the model.
 DataRequest training_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
-// The data of --eval-data: sequential, micro-batches of the same shape; steps 0 .. sequences() / (B·M) − 1 pass over it once.
+// The data of --eval-data, or the rows that --eval-split holds back: sequential, micro-batches of the same shape; steps
+// 0 .. sequences() / (B·M) − 1 pass over it once.
 DataRequest evaluation_data(const RunOptions& options, std::int64_t seq_length, std::int64_t vocabulary);
 
-// The data files that `paths` name; a directory's files come sorted by name. `flag` is for messages.
-std::vector<std::string> paths_of_data(const std::vector<std::string>& paths, const std::string& flag);
+// Rows as they were read, for all who need some of them.
+struct RowsOfData;
 
 class BatchSampler {
  public:
   // Opens every file and reads all of it once, in bounded memory: a bad token, row or header is an InputError now, not at step
   // 90,000.
   explicit BatchSampler(const DataRequest& request);
+  // The same, of the same data and rules as `read`, which has read them: nothing is read again.
+  BatchSampler(const DataRequest& request, const BatchSampler& read);
   ~BatchSampler();
   BatchSampler(BatchSampler&&) noexcept;
   BatchSampler& operator=(BatchSampler&&) noexcept;
@@ -76,9 +58,12 @@ class BatchSampler {
   std::string summary() const { return summary_; }                               // one line for people: files, sequences, figures
 
  private:
+  void begin();
+  void add_rows();
+  void tell();
   void add(std::unique_ptr<SequenceSource> source);
-  void pack(const std::shared_ptr<TokenRows>& rows, const std::vector<std::string>& files);
-  void refuse_too_few(const std::vector<std::string>& files, const std::string& left_out) const;
+  std::string words_of_bad_lines() const;
+  void refuse_too_few() const;
   std::int64_t sequence_at(std::int64_t position) const;  // `position` counts over all epochs
   // The source of a sequence, and its index there.
   std::pair<SequenceSource&, std::int64_t> source_of(std::int64_t sequence) const;
@@ -86,6 +71,8 @@ class BatchSampler {
   std::int64_t sum_over(std::int64_t step, std::int64_t (SequenceSource::*number)(std::int64_t) const) const;
 
   DataRequest request_;
+  std::shared_ptr<const RowsOfData> read_;
+  std::int64_t rows_ = 0;                                 // of the sampler, where they are packed or some are held back
   std::vector<std::unique_ptr<SequenceSource>> sources_;  // in file order
   std::vector<std::int64_t> first_ = {0};                 // [files + 1] first sequence of each file
   DataFigures figures_;

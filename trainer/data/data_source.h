@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "files/posix_file.h"
 
@@ -40,6 +41,8 @@ struct SequenceShape {
 // bytes: each byte is a token. llm_c: a header of 256 int32, then tokens of 16 or 32 bits. u16, u32: only tokens, of that width.
 enum class TokenFileFormat : std::uint8_t { bytes, llm_c, u16, u32 };
 // Cuts the file into windows of T + 1 tokens that overlap by one; the rest at the end is not used. Checks all tokens now.
-std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape);
+// `name` is for messages.
+std::unique_ptr<SequenceSource> open_token_file(PosixFile file, const std::string& name, TokenFileFormat format,
+                                                SequenceShape shape);
 
 }  // namespace spillway

@@ -23,12 +23,12 @@ struct Layout {
   std::int64_t tokens;  // in the file
 };
 
-Layout read_header(const PosixFile& file) {
+Layout read_header(const PosixFile& file, const std::string& name) {
   const std::string help = "for 16-bit tokens without a header use --data-format u16";
   if (file.size() < kTokenHeaderBytes) {
-    throw InputError(fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", file.path().string(),
-                                 file.size(), kTokenHeaderBytes),
-                     help);
+    throw InputError(
+        fmt::format("{}: found {} bytes, allowed: a header of {} bytes, then tokens", name, file.size(), kTokenHeaderBytes),
+        help);
   }
   std::array<std::int32_t, 3> header;  // magic, version, tokens
   file.read(0, std::as_writable_bytes(std::span(header)));
@@ -38,13 +38,13 @@ Layout read_header(const PosixFile& file) {
   if (!is_known) {
     throw InputError(
         fmt::format("{}: found a header with magic {} and version {}, allowed: {} with {} (16-bit tokens), {} with {} (32-bit)",
-                    file.path().string(), magic, version, kTokenMagic16, kTokenVersion16, kTokenMagic32, kTokenVersion32),
+                    name, magic, version, kTokenMagic16, kTokenVersion16, kTokenMagic32, kTokenVersion32),
         help);
   }
   const Layout layout{kTokenHeaderBytes, magic == kTokenMagic16 ? 2 : 4, tokens};
   if (tokens < 0 || file.size() != kTokenHeaderBytes + tokens * layout.width) {
-    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", file.path().string(),
-                                 tokens, layout.width, kTokenHeaderBytes + tokens * layout.width, file.size()),
+    throw InputError(fmt::format("{}: the header says {} tokens of {} bytes, so {} bytes in all, found {}", name, tokens,
+                                 layout.width, kTokenHeaderBytes + tokens * layout.width, file.size()),
                      "the file was cut short or is damaged: make it again");
   }
   return layout;
@@ -59,19 +59,18 @@ Bytes bytes_of_mark(const PosixFile& file) {
   return head == kMark ? std::ssize(kMark) : 0;
 }
 
-Layout layout_of(const PosixFile& file, TokenFileFormat format) {
+Layout layout_of(const PosixFile& file, const std::string& name, TokenFileFormat format) {
   switch (format) {
     case TokenFileFormat::bytes: {
       const Bytes begin = bytes_of_mark(file);
       return {begin, 1, file.size() - begin};
     }
-    case TokenFileFormat::llm_c: return read_header(file);
+    case TokenFileFormat::llm_c: return read_header(file, name);
     case TokenFileFormat::u32: return {0, 4, file.size() / 4};
     case TokenFileFormat::u16: break;
   }
   if (file.size() % 2 != 0) {
-    throw InputError(
-        fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", file.path().string(), file.size()));
+    throw InputError(fmt::format("{}: found {} bytes, allowed with --data-format u16: an even number", name, file.size()));
   }
   return {0, 2, file.size() / 2};
 }
@@ -84,9 +83,10 @@ std::uint32_t token_at(const std::byte* bytes, std::int64_t width) {
 
 class TokenFile final : public SequenceSource {
  public:
-  TokenFile(PosixFile file, TokenFileFormat format, SequenceShape shape)
+  TokenFile(PosixFile file, std::string name, TokenFileFormat format, SequenceShape shape)
       : file_(std::move(file)),
-        layout_(layout_of(file_, format)),
+        name_(std::move(name)),
+        layout_(layout_of(file_, name_, format)),
         shape_(shape),
         buffer_(static_cast<std::size_t>((shape.seq_length + 1) * layout_.width)) {
     check_all_tokens();
@@ -118,8 +118,7 @@ class TokenFile final : public SequenceSource {
     const std::uint32_t token = token_at(bytes, layout_.width);
     if (token >= shape_.vocabulary) [[unlikely]] {
       throw InputError(fmt::format("{}: found token {} at position {} (byte {}), allowed: below {}, the vocabulary of the model",
-                                   file_.path().string(), token, position, layout_.first_byte + position * layout_.width,
-                                   shape_.vocabulary));
+                                   name_, token, position, layout_.first_byte + position * layout_.width, shape_.vocabulary));
     }
     return token;
   }
@@ -135,6 +134,7 @@ class TokenFile final : public SequenceSource {
   }
 
   PosixFile file_;
+  std::string name_;
   Layout layout_;
   SequenceShape shape_;
   std::vector<std::byte> buffer_;  // [T + 1] tokens
@@ -142,8 +142,9 @@ class TokenFile final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<SequenceSource> open_token_file(PosixFile file, TokenFileFormat format, SequenceShape shape) {
-  return std::make_unique<TokenFile>(std::move(file), format, shape);
+std::unique_ptr<SequenceSource> open_token_file(PosixFile file, const std::string& name, TokenFileFormat format,
+                                                SequenceShape shape) {
+  return std::make_unique<TokenFile>(std::move(file), name, format, shape);
 }
 
 }  // namespace spillway

@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, kKeys> kNames = {"input_ids",     "labels
                                                         "completion",    "chosen",      "rejected"};
 using KeySet = std::array<bool, kKeys>;
 
-Key key_of(std::string_view name) { return static_cast<Key>(std::ranges::find(kNames, name) - kNames.begin()); }
+Key key_named(std::string_view name) { return static_cast<Key>(std::ranges::find(kNames, name) - kNames.begin()); }
 
 // The keys that tell a shape, and the others that are read in it.
 struct ShapeKeys {
@@ -58,14 +58,17 @@ std::string name_of(const ShapeKeys& shape) {
 }
 bool has_all(const ShapeKeys& shape, const KeySet& keys) { return keys[shape.first] && (!shape.second || keys[*shape.second]); }
 bool reads_key(const ShapeKeys& shape, std::string_view key) {
-  return key == kNames[shape.first] || (shape.second && key == kNames[*shape.second]) ||
-         std::ranges::find(shape.others, key) != shape.others.end();
+  return !key.empty() && (key == kNames[shape.first] || (shape.second && key == kNames[*shape.second]) ||
+                          std::ranges::find(shape.others, key) != shape.others.end());
 }
 
 // Takes ids, labels and text as the parser meets them, and notes the keys.
 class ShapeReader final : public RowReader<ShapeReader> {
  public:
-  ShapeReader(RowContent& content, const RowLimits& limits) : content_(content), limits_(limits) { restart(); }
+  ShapeReader(RowContent& content, const RowLimits& limits) : content_(content), limits_(limits) {
+    for (const ShapeKeys& shape : shapes()) names_shape_ = names_shape_ || is_named(shape);
+    restart();
+  }
 
   bool enter(const std::string& name) {
     key_ = key_of(name);
@@ -85,7 +88,8 @@ class ShapeReader final : public RowReader<ShapeReader> {
   // Refuses a value that is not a whole number in a list, if its key is read.
   bool other(std::string_view found) {
     if (depth() == 0) return refuse(found, "an object a line");
-    if (depth() == 1 && is_list()) return refuse(fmt::format("\"{}\" is {}", kNames[key_], found), "an array of whole numbers");
+    if (depth() == 1 && is_list())
+      return refuse(fmt::format("\"{}\" is {}", column_of(key_), found), "an array of whole numbers");
     if (depth() == 1 && key_ == kText && found != "null") return refuse_text(found);
     if (depth() == 1 && key_ != kOther && found == "null") nulls_[key_] = true;
     return depth() == 1 || inner(found);
@@ -107,13 +111,15 @@ class ShapeReader final : public RowReader<ShapeReader> {
     ++found;
     return true;
   }
-  static bool reads(std::string_view key, const std::vector<std::string_view>& keys) {
+  bool reads(std::string_view name, const std::vector<std::string_view>& keys) const {
     KeySet there = {};
-    for (const std::string_view name : keys) {
-      if (const Key known = key_of(name); known != kOther) there[known] = true;
+    const std::string_view key = limits_.columns.key_of(name, DataColumns::Level::row);
+    for (const std::string_view other : keys) {
+      if (const Key known = key_of(other); known != kOther) there[known] = true;
     }
-    return key == "labels" || key == "input_ids" ||
-           std::ranges::any_of(shapes(), [&](const ShapeKeys& shape) { return has_all(shape, there) && reads_key(shape, key); });
+    if (!names_shape_ && (key == "labels" || key == "input_ids")) return true;
+    return std::ranges::any_of(
+        shapes(), [&](const ShapeKeys& shape) { return may_be(shape) && has_all(shape, there) && reads_key(shape, key); });
   }
   void restart() {
     content_.ids.clear();
@@ -127,16 +133,16 @@ class ShapeReader final : public RowReader<ShapeReader> {
   bool finish(std::string_view) {
     KeySet there = keys_;
     for (std::size_t key = 0; key < kKeys; ++key) there[key] = there[key] && !nulls_[key];
-    if (there[kChosen] && there[kRejected])
+    if (there[kChosen] && there[kRejected] && !names_shape_)
       return refuse("\"chosen\" and \"rejected\", a preference pair",
                     "one answer a row: keep the chosen one, as \"messages\" or \"completion\"");
     for (const ShapeKeys& shape : shapes()) {
-      if (!has_all(shape, there)) continue;
+      if (!may_be(shape) || !has_all(shape, there)) continue;
       if (shape_ != nullptr)
         return refuse(fmt::format("both {} and {}, two shapes of a row", name_of(*shape_), name_of(shape)), "one of them");
       shape_ = &shape;
     }
-    if (keys_[kLabels] && !there[kInputIds]) return refuse("\"labels\" without \"input_ids\"", "both");
+    if (keys_[kLabels] && !there[kInputIds] && !names_shape_) return refuse("\"labels\" without \"input_ids\"", "both");
     if (shape_ == nullptr) return refuse_shapeless(there);
     content_.has_labels = keys_[kLabels];
     return shape_->first != kInputIds || finish_ids();
@@ -151,6 +157,7 @@ class ShapeReader final : public RowReader<ShapeReader> {
     return content_.ids_found > 0 || refuse("no input_ids", "at least one");
   }
   bool refuse_shapeless(const KeySet& there) {
+    if (names_shape_) return refuse_unnamed(there);
     for (const ShapeKeys& shape : shapes()) {
       if (!shape.second || there[shape.first] == there[*shape.second]) continue;
       const Key has = there[shape.first] ? shape.first : *shape.second, lacks = there[shape.first] ? *shape.second : shape.first;
@@ -164,15 +171,36 @@ class ShapeReader final : public RowReader<ShapeReader> {
         "\"instruction\" and \"output\"",
         "one of them");
   }
-  bool refuse_text(std::string_view found) { return refuse_saying(fmt::format("\"text\" is {}, allowed: a string", found)); }
+  bool refuse_unnamed(const KeySet& there) {
+    for (const ShapeKeys& shape : shapes()) {
+      for (const auto& key : {std::optional(shape.first), shape.second}) {
+        if (!is_named(shape) || !key || there[*key]) continue;
+        if (nulls_[*key]) return refuse(fmt::format("\"{}\" is null", column_of(*key)), "a value");
+        return refuse(fmt::format("no \"{}\" in the row", column_of(*key)),
+                      fmt::format("rows that have it, as --data-columns {} says", limits_.columns.text()));
+      }
+    }
+    return true;
+  }
+  // --data-columns names the shape by one of its keys.
+  bool is_named(const ShapeKeys& shape) const {
+    return limits_.columns.mentions(kNames[shape.first]) || (shape.second && limits_.columns.mentions(kNames[*shape.second]));
+  }
+  bool may_be(const ShapeKeys& shape) const { return !names_shape_ || is_named(shape); }
+  Key key_of(std::string_view name) const { return key_named(limits_.columns.key_of(name, DataColumns::Level::row)); }
+  std::string_view column_of(Key key) const { return limits_.columns.name_of(kNames[key]); }
+  bool refuse_text(std::string_view found) {
+    return refuse_saying(fmt::format("\"{}\" is {}, allowed: a string", column_of(kText), found));
+  }
   bool is_list() const { return key_ == kInputIds || key_ == kLabels; }
   // Refuses a value other than a whole number in a list of numbers.
   bool inner(std::string_view found) {
-    return !is_list() || refuse(fmt::format("{} in \"{}\"", found, kNames[key_]), "whole numbers");
+    return !is_list() || refuse(fmt::format("{} in \"{}\"", found, column_of(key_)), "whole numbers");
   }
 
   RowContent& content_;
   const RowLimits& limits_;
+  bool names_shape_ = false;  // --data-columns says of which shape rows are
   const ShapeKeys* shape_ = nullptr;
   KeySet keys_ = {}, nulls_ = {};
   Key key_ = kOther;
@@ -189,7 +217,7 @@ std::string read_row(std::string_view line, const RowLimits& limits, RowContent&
   if (reader.first_key() == kInputIds || reader.first_key() == kText) return {};
   try {
     // Parses the line once more, as a tree: such rows are short, and have few bytes for each token.
-    auto turns = read_turns(reader.line(), content.key);
+    auto turns = read_turns(reader.line(), content.key, limits.columns);
     if (auto* const texts = std::get_if<PromptAndCompletion>(&turns)) {
       content.shape = RowShape::completion;
       content.text = std::move(texts->text);

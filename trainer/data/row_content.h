@@ -5,7 +5,8 @@
 //   conversations (from, value), system, tools    the same, as ShareGPT writes it
 //   instruction, input, output, system, history   the same, as Alpaca writes it
 //   prompt, completion                            a text of which the second part has loss; or messages
-// A row of two shapes is refused, and so is one of a preference pair (chosen, rejected).
+// A row of two shapes is refused, and so is one of a preference pair (chosen, rejected). Where --data-columns names the keys of a
+// shape, rows are of that shape, whatever else they have.
 // Not here: tokens of text (row_encoder.h).
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "trainer/chat/loss_spans.h"
+#include "trainer/options/data_columns.h"
 
 namespace spillway {
 
@@ -35,6 +37,7 @@ struct RowContent {
 struct RowLimits {
   std::int64_t most = INT64_MAX;        // ids that are kept, so that a hostile row costs no memory
   std::int64_t vocabulary = INT32_MAX;  // ids are below it
+  DataColumns columns = {};             // other names of the keys
 };
 
 // Fills `content`, whose vectors keep their memory. Returns why the line is refused; empty if it is not.

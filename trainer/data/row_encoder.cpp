@@ -34,7 +34,7 @@ EncodedRow RowEncoder::encode(std::string_view line, const std::string& file, Id
   const std::size_t first = tokens.size();
   EncodedRow row;
   try {
-    const std::string problem = read_row(line, {.most = most_tokens(), .vocabulary = rules_.vocabulary}, content_);
+    const std::string problem = read_row(line, limits_, content_);
     if (!problem.empty()) throw InputError(problem);
     switch (content_.shape) {
       case RowShape::ids: add_ids(tokens, targets); break;

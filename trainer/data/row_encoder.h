@@ -27,6 +27,7 @@ struct RowRules {
   std::int64_t longest = INT64_MAX;  // tokens of a row
   LongRows long_rows = LongRows::refuse;
   std::int64_t vocabulary = INT32_MAX;  // tokens are below it
+  DataColumns columns = {};             // other names of their keys
   bool needs_loss = false;  // a row without loss is refused, an empty one, too; if not, every token of a row is a target
 };
 
@@ -39,7 +40,8 @@ struct EncodedRow {
 // For one caller at a time; the tools may be shared and must outlive it.
 class RowEncoder {
  public:
-  RowEncoder(const TextTools& tools, const RowRules& rules) : tools_(&tools), rules_(rules) {}
+  RowEncoder(const TextTools& tools, const RowRules& rules)
+      : tools_(&tools), rules_(rules), limits_{.most = most_tokens(), .vocabulary = rules.vocabulary, .columns = rules.columns} {}
 
   // Appends the row's tokens, and for each its target: the token, another label, or kNoLoss. `file` is for messages. Throws
   // InputError if the row is refused, and appends nothing then; ResourceError if that is no fault of the row.
@@ -58,6 +60,7 @@ class RowEncoder {
 
   const TextTools* tools_;
   RowRules rules_;
+  RowLimits limits_;
   std::optional<TokenEncoder> encoder_;  // made at the first text
   RowContent content_;
   std::vector<std::size_t> ends_;  // of the row's tokens in its text

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -177,15 +178,49 @@ std::variant<Conversation, PromptAndCompletion> read_completion(const Value& row
   return Conversation{Value::list(std::move(messages)), tools_of(row), trained_from};
 }
 
+// What a speaker of ShareGPT's is called in messages; other roles are as they are.
+std::string_view role_of(std::string_view speaker) {
+  const auto* const found = std::ranges::find(kSpeakers, speaker, [](const auto& entry) { return entry.first; });
+  return found == kSpeakers.end() ? speaker : found->second;
+}
+
+// A dictionary with our keys in place of the file's names; names that nobody reads are left out.
+Value with_our_keys(const Value& of, const DataColumns& columns, DataColumns::Level level) {
+  Value::Entries entries;
+  for (const auto& [name, value] : entries_of(of)) {
+    if (!name.is_text()) continue;
+    const std::string_view key = columns.key_of(name.text(), level);
+    if (key.empty()) continue;
+    const bool is_speaker = key == "role" && columns.renames("role") && value.is_text();
+    entries.emplace_back(Value(key), is_speaker ? Value(role_of(value.text())) : value);
+  }
+  return Value::dictionary(std::move(entries));
+}
+
+Value renamed(const Value& row, const DataColumns& columns) {
+  constexpr std::array<std::string_view, 4> kOfMessages = {"messages", "conversations", "prompt", "completion"};
+  Value::Entries entries = entries_of(with_our_keys(row, columns, DataColumns::Level::row));
+  for (auto& [key, value] : entries) {
+    if (!value.is(Kind::list) || std::ranges::find(kOfMessages, key.text()) == kOfMessages.end()) continue;
+    Value::Items messages;
+    for (const Value& message : value.sequence().items)
+      messages.push_back(message.is(Kind::dictionary) ? with_our_keys(message, columns, DataColumns::Level::message) : message);
+    value = Value::list(std::move(messages));
+  }
+  return Value::dictionary(std::move(entries));
+}
+
 }  // namespace
 
-std::variant<Conversation, PromptAndCompletion> read_turns(std::string_view text, std::string_view key) {
+std::variant<Conversation, PromptAndCompletion> read_turns(std::string_view text, std::string_view key,
+                                                           const DataColumns& columns) {
   Value row;
   try {
     row = read_template_json(text);
   } catch (const TemplateProblem& problem) {
     throw InputError(fmt::format("found {}", problem.found));
   }
+  if (!columns.empty()) row = renamed(row, columns);
   if (key == "prompt") return read_completion(row);
   if (key == "messages") return Conversation{*entry_of(row, "messages"), tools_of(row)};
   if (key == "conversations") return Conversation{Value::list(messages_of_conversations(row)), tools_of(row)};

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "trainer/chat/loss_spans.h"
+#include "trainer/options/data_columns.h"
 
 namespace spillway {
 
@@ -16,7 +17,9 @@ struct PromptAndCompletion {
 };
 
 // Reads a row, a JSON object, of the shape that has this key: messages, conversations, instruction or prompt. Throws InputError
-// if the keys of the shape have other values than they should.
-std::variant<Conversation, PromptAndCompletion> read_turns(std::string_view row, std::string_view key);
+// if the keys of the shape have other values than they should. `columns`: other names of the keys; a role that has another name
+// may be one of ShareGPT's speakers, too.
+std::variant<Conversation, PromptAndCompletion> read_turns(std::string_view row, std::string_view key,
+                                                           const DataColumns& columns);
 
 }  // namespace spillway

@@ -3,14 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
-#include "files/posix_file.h"
 #include "memory/base/error.h"
+#include "trainer/data/array_rows.h"
+#include "trainer/data/open_data.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/text/resource_error.h"
 #include "trainer/text/utf8.h"
@@ -30,12 +29,14 @@ struct Piece {
   bool ends_document = false;
   // Its result:
   struct Document {
-    std::size_t end;  // in ids
-    EncodedRow row;   // of a row
+    std::size_t end;          // in ids
+    EncodedRow row;           // of a row
+    std::int64_t number = 0;  // of a row, in the piece
   };
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> targets;  // [ids] of rows
   std::vector<Document> documents;
+  std::int64_t rows = 0;  // bad ones included
   std::int64_t bad_lines = 0;
   std::string problem, help;   // the first one
   std::exception_ptr failure;  // the first one that is no fault of a row
@@ -45,29 +46,37 @@ struct Piece {
     ids.clear();
     targets.clear();
     documents.clear();
-    bad_lines = 0;
+    rows = bad_lines = 0;
     problem.clear();
     help.clear();
   }
 };
 
-void encode_rows(Piece& piece, BadLines bad_lines, const std::string& file, RowEncoder& encoder) {
+// What messages call the rows of a file: "x.jsonl line 3", "x.json row 3".
+struct RowPlace {
+  std::string file;
+  std::string_view unit = "line";
+  std::string at(std::int64_t number) const { return fmt::format("{} {} {}", file, unit, number); }
+};
+
+void encode_rows(Piece& piece, BadLines bad_lines, const RowPlace& place, RowEncoder& encoder) {
   std::string_view rest = piece.text;
   for (std::int64_t line = piece.first_line; !rest.empty(); ++line) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view row = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (is_blank(row)) continue;
+    const std::int64_t number = piece.rows++;
     try {
-      const EncodedRow encoded = encoder.encode(row, file, piece.ids, piece.targets);
-      piece.documents.push_back({piece.ids.size(), encoded});
+      const EncodedRow encoded = encoder.encode(row, place.file, piece.ids, piece.targets);
+      piece.documents.push_back({piece.ids.size(), encoded, number});
       continue;
     } catch (const ResourceError&) {
       piece.failure = std::current_exception();
       return;
     } catch (const InputError& error) {
       if (piece.bad_lines++ == 0) {
-        piece.problem = fmt::format("{} line {}: {}", file, line, error.what());
+        piece.problem = fmt::format("{}: {}", place.at(line), error.what());
         piece.help = error.help();
       }
     } catch (const Error&) {
@@ -87,20 +96,20 @@ void encode_text(Piece& piece, const std::string& file, TokenEncoder& encoder) {
   }
 }
 
-// The part of a file's text that is in memory, with its offset in the file.
+// The part of a file's text that is in memory, with its offset in the text of the file.
 class TextWindow {
  public:
-  explicit TextWindow(const std::string& path) : file_(PosixFile::open_to_read(path)), size_(file_.size()) {
+  explicit TextWindow(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)) {
     // A byte-order mark says that the text is UTF-8 and is no part of it.
     constexpr std::string_view kMark = "\xef\xbb\xbf";
-    std::array<char, kMark.size()> head{};
-    if (size_ < std::ssize(kMark)) return;
-    file_.read(0, std::as_writable_bytes(std::span(head)));
-    if (std::string_view(head.data(), head.size()) == kMark) begin_ = offset_ = std::ssize(kMark);
+    fill(kMark.size());
+    if (!std::string_view(buffer_).starts_with(kMark)) return;
+    take(kMark.size());
+    begin_ = std::ssize(kMark);
   }
 
   std::string_view text() const { return std::string_view(buffer_).substr(taken_); }
-  bool is_at_end() const { return offset_ + static_cast<Bytes>(buffer_.size()) >= size_; }
+  bool is_at_end() const { return has_ended_; }                          // all of it has been read
   Bytes offset() const { return offset_ + static_cast<Bytes>(taken_); }  // offset of text() in the file
   bool is_at_begin() const { return offset() == begin_; }
   void take(std::size_t bytes) { taken_ += bytes; }
@@ -114,26 +123,36 @@ class TextWindow {
       if (is_at_end()) return take(text().size());
     }
   }
-  // Reads until `bytes` of text are in memory, or all that is left.
+  // Reads until `bytes` of text are in memory and one more, which tells whether it goes on; or all that is left.
   void fill(std::size_t bytes) {
     buffer_.erase(0, taken_);
     offset_ += static_cast<Bytes>(taken_);
     taken_ = 0;
     const std::size_t before = buffer_.size();
-    const Bytes left = size_ - offset_ - static_cast<Bytes>(before);
-    if (before >= bytes || left <= 0) return;
-    buffer_.resize(before + static_cast<std::size_t>(std::min<Bytes>(left, static_cast<Bytes>(bytes - before))));
-    file_.read(offset_ + static_cast<Bytes>(before), std::as_writable_bytes(std::span(buffer_).subspan(before)));
+    if (before > bytes || has_ended_) return;
+    buffer_.resize(bytes + 1);
+    buffer_.resize(before + read_fully(*bytes_, std::span(buffer_).subspan(before)));
+    has_ended_ = buffer_.size() <= bytes;
   }
 
  private:
-  PosixFile file_;
-  Bytes size_;
+  std::unique_ptr<ByteStream> bytes_;
   std::string buffer_;
   Bytes begin_ = 0;        // offset of the text in the file, after a byte-order mark
   Bytes offset_ = 0;       // offset of the buffer in the file
   std::size_t taken_ = 0;  // bytes of the buffer that were taken
+  bool has_ended_ = false;
 };
+
+// The lines of a file of rows.
+std::unique_ptr<ByteStream> open_lines(const std::string& path, DataKind kind, RowPlace& place) {
+  std::unique_ptr<ByteStream> bytes = open_bytes(path);
+  if (kind != DataKind::array) return bytes;
+  bool is_array = false;
+  bytes = lines_of_json(std::move(bytes), place.file, is_array);
+  if (is_array) place.unit = "row";
+  return bytes;
+}
 
 }  // namespace
 
@@ -145,9 +164,11 @@ struct DocumentReader::Impl {
 
   void read(const std::string& path, FunctionRef<void(const DocumentPart&)> take,
             FunctionRef<void(const DocumentCounts&)> progress) {
-    const bool has_rows = std::filesystem::path(path).extension() == ".jsonl";
-    if (!has_rows) load_encoders(path);
-    TextWindow window(path);
+    const DataKind kind = data_name_of(path).kind;
+    const bool has_rows = spillway::has_rows(kind);
+    RowPlace place{.file = shown_data_path(path)};
+    if (!has_rows) load_encoders(place.file);
+    TextWindow window(has_rows ? open_lines(path, kind, place) : open_bytes(path));
     std::size_t wanted = kBatch;
     bool is_open = !has_rows;  // a text is a document even if it is empty
     std::int64_t line = 1;
@@ -159,11 +180,12 @@ struct DocumentReader::Impl {
       if (has_rows)
         cut_rows(window, line);
       else
-        is_open = !cut_text(window, path);
+        is_open = !cut_text(window, place.file);
       if (pieces_ == 0) {  // nothing can be cut off yet
         if (wanted >= kLongest) {
-          if (!has_rows || bad_lines == BadLines::refuse) refuse_long(path, has_rows, window.offset(), line);
-          count_bad_line(long_line(path, line), 1);
+          if (!has_rows || bad_lines == BadLines::refuse) refuse_long(place, has_rows, window.offset(), line);
+          count_bad_line(long_line(place, line), 1);
+          ++rows_;
           window.drop_line();
           counts_.bytes += window.offset() - before;
           ++line;
@@ -178,9 +200,9 @@ struct DocumentReader::Impl {
       pool.parallel_for(static_cast<std::int64_t>(pieces_), [&](std::int64_t task, int worker) {
         Piece& piece = batch_[static_cast<std::size_t>(task)];
         if (has_rows)
-          encode_rows(piece, bad_lines, path, row_encoders[static_cast<std::size_t>(worker)]);
+          encode_rows(piece, bad_lines, place, row_encoders[static_cast<std::size_t>(worker)]);
         else
-          encode_text(piece, path, text_encoders_[static_cast<std::size_t>(worker)]);
+          encode_text(piece, place.file, text_encoders_[static_cast<std::size_t>(worker)]);
       });
       counts_.bytes += window.offset() - before;
       hand_over(take);
@@ -190,6 +212,7 @@ struct DocumentReader::Impl {
   }
 
   const DocumentCounts& counts() const { return counts_; }
+  std::int64_t rows() const { return rows_; }
 
  private:
   void load_encoders(const std::string& file) {
@@ -268,18 +291,18 @@ struct DocumentReader::Impl {
     piece.ends_document = ends_document;
   }
 
-  static std::string long_line(const std::string& path, std::int64_t line) {
-    return fmt::format("{} line {}: longer than {} bytes, allowed: lines up to that", path, line, kLongest);
+  static std::string long_line(const RowPlace& place, std::int64_t line) {
+    return fmt::format("{}: longer than {} bytes, allowed: {}s up to that", place.at(line), kLongest, place.unit);
   }
   void count_bad_line(const std::string& problem, std::int64_t lines) {
     if (counts_.bad_lines == 0) counts_.first_bad_line = problem;
     counts_.bad_lines += lines;
   }
-  [[noreturn]] void refuse_long(const std::string& path, bool has_rows, Bytes offset, std::int64_t line) const {
-    if (has_rows) throw InputError(long_line(path, line), kSkipHelp);
-    throw InputError(
-        fmt::format("{}: more than {} bytes from byte {} on cannot be cut, allowed: text up to that", path, kLongest, offset),
-        "the tokenizer needs that text as one; break it into lines of words, or into several files");
+  [[noreturn]] void refuse_long(const RowPlace& place, bool has_rows, Bytes offset, std::int64_t line) const {
+    if (has_rows) throw InputError(long_line(place, line), kSkipHelp);
+    throw InputError(fmt::format("{}: more than {} bytes from byte {} on cannot be cut, allowed: text up to that", place.file,
+                                 kLongest, offset),
+                     "the tokenizer needs that text as one; break it into lines of words, or into several files");
   }
 
   void hand_over(FunctionRef<void(const DocumentPart&)> take) {
@@ -293,12 +316,13 @@ struct DocumentReader::Impl {
       }
       const std::span<const std::int32_t> ids(piece.ids), targets(piece.targets);
       std::size_t begin = 0;
-      for (const auto& [end, row] : piece.documents) {
+      for (const auto& [end, row, number] : piece.documents) {
         const std::size_t length = end - begin;
-        take({ids.subspan(begin, length), targets.empty() ? targets : targets.subspan(begin, length), true});
+        take({ids.subspan(begin, length), targets.empty() ? targets : targets.subspan(begin, length), true, rows_ + number});
         count_document(static_cast<std::int64_t>(length), targets.empty() ? nullptr : &row);
         begin = end;
       }
+      rows_ += piece.rows;
       if (begin < ids.size()) take({ids.subspan(begin), {}, false});
       in_document_ += static_cast<std::int64_t>(ids.size() - begin);
       counts_.tokens += static_cast<std::int64_t>(ids.size());
@@ -326,6 +350,7 @@ struct DocumentReader::Impl {
   std::vector<Piece> batch_;
   std::size_t pieces_ = 0;  // pieces in use
   std::int64_t in_document_ = 0;
+  std::int64_t rows_ = 0;  // of all files so far, bad ones included
   DocumentCounts counts_;
 };
 
@@ -339,5 +364,6 @@ void DocumentReader::read(const std::string& path, FunctionRef<void(const Docume
 }
 
 const DocumentCounts& DocumentReader::counts() const { return impl_->counts(); }
+std::int64_t DocumentReader::rows() const { return impl_->rows(); }
 
 }  // namespace spillway

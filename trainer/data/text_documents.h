@@ -1,5 +1,5 @@
 // Turns files of text and of JSONL into documents of tokens: reads them once, in bounded memory, encodes with all threads, hands
-// the tokens over in order. In a .jsonl file each row is a document; any other file is one.
+// the tokens over in order. In a file of rows (data_name.h) each row is a document; any other file is one.
 // Not here: what becomes of a row (row_encoder.h), the use of the tokens (data.h, token_rows.h).
 #pragma once
 
@@ -27,7 +27,7 @@ struct DocumentCounts {
   std::int64_t with_loss = 0;    // tokens that are a target with loss
   std::int64_t longest_row = 0;  // tokens, before it was cut
   std::int64_t cut = 0;          // documents
-  Bytes bytes = 0;               // bytes read
+  Bytes bytes = 0;               // bytes read, decompressed
 };
 
 // A document, or a part of one. Rows come whole.
@@ -35,6 +35,7 @@ struct DocumentPart {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;  // of a row, [tokens]; empty for a text, in which each token is a target
   bool ends_document = false;
+  std::int64_t row = 0;  // its number among all rows of all files so far, those that are left out included; of a row
 };
 
 class DocumentReader {
@@ -49,6 +50,7 @@ class DocumentReader {
   void read(const std::string& path, FunctionRef<void(const DocumentPart&)> take,
             FunctionRef<void(const DocumentCounts& so_far)> progress);
   const DocumentCounts& counts() const;  // of all files so far
+  std::int64_t rows() const;             // that were met in all files so far, those that are left out included
 
  private:
   struct Impl;

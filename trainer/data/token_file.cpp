@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <system_error>
@@ -61,36 +60,13 @@ void TokenFileWriter::finish() {
   sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
-HiddenTokenFile::HiddenTokenFile(TokenWidth width) : width_(width) {
-  std::error_code error;
-  const std::filesystem::path directory = std::filesystem::temp_directory_path(error);
-  std::string name = ((error ? std::filesystem::path("/tmp") : directory) / "spillway_tokens_XXXXXX").string();
-  const int fd = ::mkstemp(name.data());
-  if (fd < 0) {
-    throw IoError(fmt::format("{}: cannot be created: {}", name, std::strerror(errno)),
-                  "text is tokenized into a temporary file; TMPDIR names its directory");
-  }
-  ::close(fd);
-  // The file keeps no name: however the process ends, the space is free again.
-  try {
-    written_ = PosixFile::create(name);
-    to_read_ = PosixFile::open_to_read(name);
-  } catch (...) {
-    std::filesystem::remove(name, error);
-    throw;
-  }
-  std::filesystem::remove(name, error);
-}
+HiddenTokenFile::HiddenTokenFile(TokenWidth width) : width_(width), file_("text is tokenized into a temporary file") {}
 
 void HiddenTokenFile::write(std::span<const std::int32_t> tokens) {
   to_width(tokens, width_, buffer_);
-  written_.write(tokens_ * static_cast<std::int64_t>(width_), buffer_);
-  tokens_ += static_cast<std::int64_t>(tokens.size());
+  file_.write(buffer_);
 }
 
-PosixFile HiddenTokenFile::take() {
-  written_ = PosixFile();
-  return std::move(to_read_);
-}
+PosixFile HiddenTokenFile::take() { return file_.open(); }
 
 }  // namespace spillway

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "files/posix_file.h"
+#include "trainer/data/hidden_file.h"
 
 namespace spillway {
 
@@ -44,8 +45,7 @@ class TokenFileWriter {
   std::vector<std::byte> buffer_;
 };
 
-// Tokens without a header, in a file that nobody else sees: it lies in the directory for temporary files, has no name, and is
-// gone with the process.
+// Tokens without a header, in a file that nobody else sees.
 class HiddenTokenFile {
  public:
   explicit HiddenTokenFile(TokenWidth width);
@@ -54,9 +54,7 @@ class HiddenTokenFile {
 
  private:
   TokenWidth width_;
-  PosixFile written_;
-  PosixFile to_read_;
-  std::int64_t tokens_ = 0;
+  HiddenFile file_;
   std::vector<std::byte> buffer_;
 };
 

@@ -57,7 +57,8 @@ void TokenRows::add(std::span<const std::int32_t> tokens, std::span<const std::i
     pending_.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(tokens[t]) | (trains ? 0 : kNoTarget)));
   }
   if (has_others) pending_.insert(pending_.end(), targets.begin(), targets.end());
-  places_.push_back({end_, static_cast<std::int32_t>(tokens.size()), with_loss});
+  places_.push_back(
+      {static_cast<std::uint64_t>(end_), has_others ? 1U : 0U, static_cast<std::int32_t>(tokens.size()), with_loss});
   end_ += static_cast<std::int64_t>(tokens.size()) * (has_others ? 2 : 1);
   if (pending_.size() >= kPending) flush();
 }
@@ -72,17 +73,26 @@ void TokenRows::finish() {
   if (!written_) return;
   flush();
   pending_ = {};
-  file_ = written_->take();
+  file_ = std::make_shared<const PosixFile>(written_->take());
   written_.reset();
+}
+
+std::shared_ptr<TokenRows> TokenRows::part(FunctionRef<bool(std::int64_t row)> takes) const {
+  auto part = std::make_shared<TokenRows>();
+  part->file_ = file_;
+  for (std::int64_t row = 0; row < rows(); ++row) {
+    if (takes(row)) part->places_.push_back(place(row));
+  }
+  part->places_.shrink_to_fit();
+  return part;
 }
 
 void TokenRows::read(std::int64_t row, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets) {
   const Place& at = place(row);
-  const std::int64_t end = row + 1 < rows() ? place(row + 1).first : end_;
   const auto length = static_cast<std::size_t>(at.length);
-  tokens.resize(static_cast<std::size_t>(end - at.first));
-  file_.read(at.first * static_cast<std::int64_t>(sizeof(std::int32_t)), std::as_writable_bytes(std::span(tokens)));
-  const bool has_others = tokens.size() > length;
+  const bool has_others = at.has_others != 0;
+  tokens.resize(has_others ? 2 * length : length);
+  file_->read(static_cast<Bytes>(at.first * sizeof(std::int32_t)), std::as_writable_bytes(std::span(tokens)));
   if (has_others) targets.assign(tokens.begin() + at.length, tokens.end());
   tokens.resize(length);
   targets.resize(length);

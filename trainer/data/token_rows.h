@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/base/parallel.h"
 #include "trainer/data/data_source.h"
 #include "trainer/data/token_file.h"
 
@@ -28,12 +29,16 @@ class TokenRows {
   std::int64_t length(std::int64_t row) const { return place(row).length; }        // tokens
   std::int64_t with_loss(std::int64_t row) const { return place(row).with_loss; }  // targets of tokens 1 to length − 1
 
+  // Those rows, in order, as rows of their own; the file is shared. This must be finished.
+  std::shared_ptr<TokenRows> part(FunctionRef<bool(std::int64_t row)> takes) const;
+
   // Fills both with the row's tokens and targets, [length]. One caller at a time.
   void read(std::int64_t row, std::vector<std::int32_t>& tokens, std::vector<std::int32_t>& targets);
 
  private:
   struct Place {
-    std::int64_t first;  // int32 in the file before the row
+    std::uint64_t first : 63;      // int32 in the file before the row
+    std::uint64_t has_others : 1;  // its targets lie behind it
     std::int32_t length;
     std::int32_t with_loss;
   };
@@ -44,7 +49,7 @@ class TokenRows {
   std::int64_t end_ = 0;  // int32 of all rows
   std::unique_ptr<HiddenTokenFile> written_;
   std::vector<std::int32_t> pending_;  // not written yet
-  PosixFile file_;
+  std::shared_ptr<const PosixFile> file_;
 };
 
 // The rows from `first` on, `count` of them, as sequences: a row shorter than one is padded without loss. `rows` must be finished

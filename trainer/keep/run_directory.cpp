@@ -91,7 +91,8 @@ RunDirectory::RunDirectory(std::string path, ExistingRun existing) : RunDirector
       throw InputError(fmt::format("--save: found {}, which already holds a run, allowed: a directory without one", path_),
                        fmt::format("go on with that run by --load {}, or choose another directory", path_));
     }
-    for (const char* name : {"base.json", "begun-with", "checkpoints", "data-files.json", "log.jsonl", "plan.json", "run.json"}) {
+    for (const char* name : {"base.json", "begun-with", "best.json", "checkpoints", "data-files.json", "log.jsonl", "plan.json",
+                             "run.json", "standard-input"}) {
       if (const fs::path file = fs::path(path_) / name; !fs::exists(file, ignored)) held_.made.push_back(file.string());
     }
     is_kept_ = false;
@@ -118,7 +119,9 @@ void RunDirectory::remove_what_was_made() const {
   std::error_code ignored;
   fs::remove(fs::path(path_) / ".lock", ignored);
   for (auto made = held_.made.rbegin(); made != held_.made.rend(); ++made) {
-    if (*made == (fs::path(path_) / "begun-with").string()) fs::remove_all(*made, ignored);  // did not exist before this run
+    // These did not exist before this run.
+    const std::string name = fs::path(*made).filename().string();
+    if (name == "begun-with" || name == "standard-input") fs::remove_all(*made, ignored);
     fs::remove(*made, ignored);
   }
 }
@@ -158,17 +161,23 @@ std::string RunDirectory::commit_checkpoint(std::int64_t step) const {
   return place;
 }
 
-void RunDirectory::prune_checkpoints(std::int64_t keep_last) const {
+void RunDirectory::prune_checkpoints(std::int64_t keep_last, std::optional<std::int64_t> best) const {
   const std::vector<std::int64_t> steps = checkpoint_steps(path_);
   if (keep_last <= 0) return;
   for (std::int64_t i = 0; i + keep_last < static_cast<std::int64_t>(steps.size()); ++i) {
-    // Renames first, so that a kill during the removal leaves no checkpoint with missing files.
-    const std::string place = checkpoint_path(path_, steps[static_cast<std::size_t>(i)]);
-    const std::string doomed = place + std::string(kUnfinished);
-    remove_tree(doomed);
-    if (::rename(place.c_str(), doomed.c_str()) != 0) fail(place, "removing", errno);
-    remove_tree(doomed);
+    if (const std::int64_t step = steps[static_cast<std::size_t>(i)]; step != best) remove_checkpoint(step);
   }
+}
+
+void RunDirectory::remove_checkpoint(std::int64_t step) const {
+  // Renames first, so that a kill during the removal leaves no checkpoint with missing files.
+  const std::string place = checkpoint_path(path_, step);
+  const std::string doomed = place + std::string(kUnfinished);
+  std::error_code ignored;
+  if (!fs::exists(place, ignored)) return;
+  remove_tree(doomed);
+  if (::rename(place.c_str(), doomed.c_str()) != 0) fail(place, "removing", errno);
+  remove_tree(doomed);
 }
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& run_directory) {

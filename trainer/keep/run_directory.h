@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,9 @@ class RunDirectory {
   // in it.
   std::string begin_checkpoint(std::int64_t step) const;
   std::string commit_checkpoint(std::int64_t step) const;
-  // Removes all checkpoints but the newest `keep_last`; 0 removes none.
-  void prune_checkpoints(std::int64_t keep_last) const;
+  // Removes all checkpoints but the newest `keep_last` and that of the step `best`; 0 removes none.
+  void prune_checkpoints(std::int64_t keep_last, std::optional<std::int64_t> best = std::nullopt) const;
+  void remove_checkpoint(std::int64_t step) const;  // if it exists
 
  private:
   struct Held {

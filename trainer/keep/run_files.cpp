@@ -13,7 +13,8 @@
 #include "files/posix_file.h"
 #include "memory/base/error.h"
 #include "nvme/content_hash.h"
-#include "trainer/data/data.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/open_data.h"
 #include "trainer/host/file_blocks.h"
 #include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
@@ -220,8 +221,9 @@ std::vector<DataFile> data_files_of(const RunOptions& options) {
   std::vector<DataFile> files;
   const auto add = [&](const char* flag, const std::vector<std::string>& paths) {
     for (const std::string& path : paths_of_data(paths, flag)) {
-      const PosixFile file = PosixFile::open_to_read(path);
-      DataFile known{.flag = flag, .path = fs::absolute(path).lexically_normal().string(), .bytes = file.size()};
+      const PosixFile file = open_stored(path);
+      const bool is_file = path != kStandardInput;
+      DataFile known{.flag = flag, .path = is_file ? fs::absolute(path).lexically_normal().string() : path, .bytes = file.size()};
       ContentHasher hasher;
       for_each_block(file, 0, known.bytes, [&](Bytes, std::span<const std::byte> block) { hasher.add(block); });
       known.digest = hasher.take();
@@ -240,6 +242,17 @@ void keep_data_files(const std::string& run_directory, const std::vector<DataFil
         {{"flag", file.flag}, {"path", file.path}, {"bytes", file.bytes}, {"xxh3", fmt::format("{:016x}", file.digest)}});
   }
   write_text_file(run_directory + "/data-files.json", json_text(nlohmann::ordered_json{{"files", list}}));
+}
+
+std::uint64_t hash_of_evaluated(const std::vector<DataFile>& files, const RunOptions& options) {
+  const bool splits = options.data.eval_data.empty() && options.data.eval_split;
+  std::string words = splits ? fmt::format("{} {}", options.data.eval_split->text(), options.model.seed) : "";
+  for (const DataFile& file : files) {
+    if (file.flag == (splits ? "--data" : "--eval-data")) words += fmt::format(" {:016x}", file.digest);
+  }
+  ContentHasher hasher;
+  hasher.add(std::as_bytes(std::span(words)));
+  return hasher.take();
 }
 
 namespace {

@@ -41,6 +41,8 @@ struct DataFile {
 // Reads all data files.
 std::vector<DataFile> data_files_of(const RunOptions& options);
 void keep_data_files(const std::string& run_directory, const std::vector<DataFile>& files);
+// Of what a run evaluates on: --eval-data, or the rows that --eval-split holds back.
+std::uint64_t hash_of_evaluated(const std::vector<DataFile>& files, const RunOptions& options);
 // Sentences, as above; none if the run has no record of its data.
 std::vector<std::string> changes_of_data(const std::string& run_directory, const std::vector<DataFile>& now);
 

@@ -22,6 +22,10 @@ void add_run_directory(std::vector<Flag>& table) {
   add(
       "keep-last", "N", F::integer, "checkpoints kept; 0: all", SET { o.checkpoint.keep_last = steps(v, 0); },
       GET { return o.checkpoint.keep_last; });
+  add(
+      "keep-best", "", F::boolean,
+      "also save and keep the checkpoint of the lowest eval_loss, one before the first step included (--step best takes it)",
+      SET { o.checkpoint.keep_best = v.text() == "true"; }, GET { return o.checkpoint.keep_best; });
 }
 
 void add_output(std::vector<Flag>& table) {
@@ -30,8 +34,15 @@ void add_output(std::vector<Flag>& table) {
       "log-interval", "N", F::integer, "steps between lines in a pipe or file (log.jsonl has every step)",
       SET { o.log.log_interval = steps(v, 1); }, GET { return o.log.log_interval; });
   add(
-      "eval-interval", "N", F::integer, "steps between evaluations on --eval-data", SET { o.log.eval_interval = steps(v, 1); },
-      GET { return o.log.eval_interval; });
+      "eval-interval", "N", F::integer,
+      "steps between evaluations on --eval-data or --eval-split; there is one before the first step, too",
+      SET { o.log.eval_interval = steps(v, 1); }, GET { return o.log.eval_interval; });
+  add(
+      "early-stopping-patience", "N", F::integer, "stop after N evaluations in a row without gain",
+      SET { o.stopping.patience = v.integer(1, kMostSteps); }, GET { return optional_json(o.stopping.patience); });
+  add(
+      "early-stopping-threshold", "R", F::real, "what eval_loss must fall by, from the lowest so far, to be a gain",
+      SET { o.stopping.threshold = at_least_zero(v); }, GET { return o.stopping.threshold; });
   add(
       "drift-threshold", "R", F::real,
       "share by which steps may take longer than planned before the log says, once, which lane and operations; 0: off",

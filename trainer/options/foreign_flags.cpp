@@ -10,10 +10,11 @@ namespace {
 
 constexpr std::string_view kSequencesOfAStep =
     "--global-batch-size counts the sequences of a step: --micro-batch-size x accumulation steps x ranks.";
-constexpr std::string_view kInFiles = "Files or directories of them: .txt, .jsonl (text, messages or input_ids), .bin (tokens).";
+constexpr std::string_view kInFiles =
+    "Files or directories of them: .txt, .jsonl or .json (text, messages or input_ids), .bin (tokens), also as .gz or .zst.";
 constexpr std::string_view kOneDevice =
     "A model is not cut over devices here: what does not fit --device-memory moves to --nvme while the device computes. "
-    "--ranks N trains with N data-parallel ranks on this host's CPU; --zero-stage says what they shard.";
+    "--ranks N trains with N data-parallel ranks, on CPUs or with a GPU each; --zero-stage says what they shard.";
 constexpr std::string_view kFindsItsPlace =
     "The planner moves what does not fit --device-memory to --nvme DIR by itself; --parameter-tier and --optimizer-tier force "
     "where weights and optimizer states rest.";
@@ -126,21 +127,24 @@ constexpr ForeignFlags kTable[] = {
      "--device-memory --nvme --ranks", kOneDevice},
     {"num-gpus num-nodes nnodes nproc-per-node num-processes world-size rank local-rank master-addr master-port hostfile "
      "rdzv-endpoint rdzv-backend node-rank gpus-per-node -pn -pr -pg",
-     "--ranks", "Ranks on this host, with no launcher: threads of one process, on the CPU."},
+     "--ranks",
+     "--ranks N starts N ranks on this host, as threads of one process. torchrun, mpirun and srun start them as processes, on "
+     "several hosts, too: their own flags stand before the program, and --ranks is left out."},
     {"distributed-backend ddp-backend dist-backend nccl-init-method -pm -ps -pf", "--collectives",
-     "This version's ranks are threads of one process."},
-    {"distributed-timeout-minutes ddp-timeout", "--ranks",
-     "This version's ranks are threads of one process, which start together: nobody waits."},
+     "Processes that a launcher starts talk over tcp, by mpi or by nccl; threads need nothing. auto (the default) chooses."},
+    {"distributed-timeout-minutes ddp-timeout", "--rendezvous-timeout", "How long ranks wait for each other, in seconds."},
 
     // Data.
     {"train-file train-data train-data-path train-data-file data-path data-dir dataset dataset-name dataset-path dataset-dir "
-     "train-dataset train-bin input-bin mock-data dataset-config-name dataset-text-field -i",
+     "train-dataset train-bin input-bin mock-data dataset-config-name -i",
      "--data", kInFiles},
     {"validation-file valid-data-path val-data validation-data test-file test-data-path eval-dataset eval-file input-val-bin "
      "val-bin -j",
      "--eval-data", kInFiles},
-    {"split validation-split-percentage val-split eval-split", "--eval-data",
-     "Data are not split here: give what is held back as files of its own."},
+    {"split validation-split-percentage val-split val-size val-set-size test-size", "--eval-split",
+     "A share (0.05) or a number (200) of the rows of --data, held back by --seed."},
+    {"dataset-text-field text-column messages-column prompt-column response-column field-messages", "--data-columns",
+     "Our key, then the name that it has: text=body, or messages=chat,role=from,content=value."},
     {"tokenizer-name tokenizer-name-or-path tokenizer-path tokenizer-type tokenizer-model vocab-file merge-file", "--tokenizer",
      "A tokenizer.json, a directory that has one, or bytes; the model's own where it is left out."},
     {"dataloader-drop-last", "--drop-last", ""},
@@ -193,8 +197,9 @@ constexpr ForeignFlags kTable[] = {
      "spillway export it and give that directory to --model."},
     {"save-safetensors save-only-model push-to-hub no-save-optim ckpt-format save-on-each-node", "--save",
      "Checkpoints have all that a run needs to go on; spillway export writes the weights as safetensors."},
-    {"load-best-model-at-end metric-for-best-model greater-is-better early-stopping-patience", "--eval-interval --save-interval",
-     "No checkpoint is chosen for you: log.jsonl has eval_loss, and eval, generate and export take --step N."},
+    {"load-best-model-at-end metric-for-best-model greater-is-better", "--keep-best",
+     "It keeps the checkpoint of the lowest eval_loss, which eval, generate and export take with --step best."},
+    {"early-stopping", "--early-stopping-patience", "It counts evaluations in a row without gain."},
     {"exit-interval exit-duration-in-mins", "--train-iters", "Ctrl-C saves first; --load goes on."},
 
     // Output: evaluation, logs, curves.

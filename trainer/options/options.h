@@ -11,6 +11,8 @@
 #include "memory/base/types.h"
 #include "memory/plan/choice_names.h"
 #include "trainer/host/launch.h"
+#include "trainer/options/data_columns.h"
+#include "trainer/options/eval_split.h"
 
 namespace spillway {
 
@@ -50,8 +52,11 @@ struct AdapterOptions {
   std::string kept_config;
 };
 
+// The folder of a run directory that has a copy of what the run read from standard input.
+inline constexpr const char* kKeptInput = "standard-input";
+
 struct DataOptions {
-  std::vector<std::string> data;       // files and directories
+  std::vector<std::string> data;       // files and directories; "-": standard input
   std::vector<std::string> eval_data;  // the same
   std::string tokenizer;               // empty: the model's own; "bytes"; or a path
   DataFormat format = DataFormat::automatic;
@@ -60,10 +65,13 @@ struct DataOptions {
   bool packing = false;     // rows lie together in sequences, as documents that do not see each other
   bool split_rows = false;  // with packing: rows longer than a sequence go on in another
   bool skip_bad_lines = false;
+  DataColumns columns;                    // other names of keys
+  std::optional<EvalSplit> eval_split;    // rows of `data` that are held back, by the seed, and evaluated on
   bool drop_last = false;                 // the last sequences of an epoch that do not fill a step
   TrainOn train_on = TrainOn::assistant;  // turns of a conversation that have loss
   std::string template_date;              // YYYY-MM-DD, which chat templates learn; empty: today's
   TextEnds text_ends = TextEnds::both;    // both: rows of text get the tokenizer's leading tokens and its end token
+  bool evaluates() const { return !eval_data.empty() || eval_split.has_value(); }
   // With packing, once the data are read: Packs::mean_document, by which plans count the work of attention. Not a flag.
   double mean_document = 0;
 };
@@ -163,6 +171,13 @@ struct CheckpointOptions {
   std::string load;
   std::int64_t save_interval = 0;  // 0: at the end only
   std::int64_t keep_last = 0;      // 0: all
+  bool keep_best = false;          // also the one of the lowest loss of an evaluation
+};
+
+// When training ends before its last step.
+struct StoppingOptions {
+  std::optional<std::int64_t> patience;  // evaluations in a row without gain
+  double threshold = 0;                  // what the loss must fall by to be a gain
 };
 
 struct LogOptions {
@@ -190,6 +205,7 @@ struct RunOptions {
   MemoryOptions memory;
   ParallelOptions parallel;
   CheckpointOptions checkpoint;
+  StoppingOptions stopping;
   LogOptions log;
   // Not a flag: settle_device() (trainer/machine/open_device.h) sets it if --device is cuda or resolves to cuda.
   std::optional<GpuHere> gpu;

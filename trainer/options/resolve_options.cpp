@@ -65,6 +65,16 @@ const char* weaker_of(const char* first, const char* second, ResolvedOptions& re
 void keep_one_of_alternatives(ResolvedOptions& resolved) {
   constexpr std::string_view kEpochs = "epochs", kFraction = "lr-warmup-fraction";
   RunOptions& options = resolved.options;
+  // A run that holds back rows does so whatever it is evaluated on.
+  const auto split = resolved.sources.find("eval-split");
+  if (split != resolved.sources.end() && split->second != OptionSource::loaded_run) {
+    if (const char* weaker = weaker_of("eval-split", "eval-data", resolved)) {
+      if (weaker == std::string_view("eval-split"))
+        options.data.eval_split.reset();
+      else
+        options.data.eval_data.clear();
+    }
+  }
   if (const char* weaker = weaker_of(kEpochs.data(), "train-iters", resolved)) {
     if (weaker == kEpochs)
       options.batch.epochs.reset();
@@ -76,6 +86,37 @@ void keep_one_of_alternatives(ResolvedOptions& resolved) {
       options.schedule.lr_warmup_fraction.reset();
     else
       options.schedule.lr_warmup_iters = 0;
+  }
+}
+
+// A run directory has a copy of what was its standard input, and goes on with it wherever the directory lies now.
+void find_kept_input(DataOptions& data, const std::string& directory) {
+  namespace fs = std::filesystem;
+  for (std::vector<std::string>* const paths : {&data.data, &data.eval_data}) {
+    for (std::string& path : *paths) {
+      const fs::path file = path;
+      if (file.parent_path().filename() != kKeptInput) continue;
+      const fs::path here = fs::path(directory) / kKeptInput / file.filename();
+      std::error_code ignored;
+      if (fs::exists(here, ignored)) path = here.string();
+    }
+  }
+}
+
+// The rows that a run holds back must stay the same: others would have been trained on.
+void refuse_other_split(const RunOptions& began, const RunOptions& now) {
+  if (began.checkpoint.save.empty() || began.data.data != now.data.data) return;
+  const auto said = [](const std::optional<EvalSplit>& split) { return split ? split->text() : std::string("none"); };
+  const std::optional<EvalSplit>&before = began.data.eval_split, &after = now.data.eval_split;
+  if (before != after) {
+    throw InputError(fmt::format("--eval-split: found {}, but the run in {} holds back {}, allowed: that", said(after),
+                                 began.checkpoint.save, said(before)),
+                     "Rows that were trained on say nothing when they are held back, and rows held back must stay so.");
+  }
+  if (before && began.model.seed != now.model.seed) {
+    throw InputError(fmt::format("--seed: found {}, but --eval-split of the run in {} goes by {}, allowed: that", now.model.seed,
+                                 began.checkpoint.save, began.model.seed),
+                     "Another seed would hold back other rows, and train on those that were held back.");
   }
 }
 
@@ -193,12 +234,14 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
     loaded["save"] = {directory};
     apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
   }
-  const std::string began_with = resolved.options.model.model;
+  find_kept_input(resolved.options.data, resolved.options.checkpoint.save);
+  const RunOptions began = resolved.options;
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
   keep_one_of_alternatives(resolved);
   take_base_of_adapter(resolved.options);
-  find_on_hub(resolved.options.model, began_with, is_of_loaded_run("model", resolved));
+  refuse_other_split(began, resolved.options);
+  find_on_hub(resolved.options.model, began.model.model, is_of_loaded_run("model", resolved));
   find_copies(resolved);
   forget_host_of_loaded_run(resolved);
   validate(resolved.options);
@@ -256,8 +299,9 @@ RunOptions with_absolute_paths(const RunOptions& options) {
   RunOptions result = options;
   std::error_code ignored;
   if (std::filesystem::exists(result.model.model, ignored)) result.model.model = absolute(result.model.model);
-  for (std::string& path : result.data.data) path = absolute(path);
-  for (std::string& path : result.data.eval_data) path = absolute(path);
+  for (std::vector<std::string>* const paths : {&result.data.data, &result.data.eval_data}) {
+    for (std::string& path : *paths) path = path == "-" ? path : absolute(path);
+  }
   if (result.data.tokenizer != "bytes") result.data.tokenizer = absolute(result.data.tokenizer);
   for (NvmeDirectory& directory : result.memory.nvme) directory.path = absolute(directory.path);
   if (std::filesystem::exists(result.memory.profile, ignored)) result.memory.profile = absolute(result.memory.profile);

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::initializer_list<StateForm> kStates = {StateForm::exact, StateForm::compact};
 
+json split_json(const EvalSplit& split) { return split.share > 0 ? json(split.share) : json(split.rows); }
+
 void add_model(std::vector<Flag>& table) {
   const FlagRows add(table, "Model");
   add(
@@ -62,12 +64,21 @@ void add_data(std::vector<Flag>& table) {
   const FlagRows add(table, "Data");
   add(
       "data", "PATH", F::list,
-      "files or directories: .txt, .bin (token files), .jsonl, whose rows have text, messages, conversations, instruction and "
-      "output, prompt and completion, or input_ids",
+      "files or directories: .txt, .bin (token files), .jsonl, .ndjson, .json, whose rows have text, messages, conversations, "
+      "instruction and output, prompt and completion, or input_ids; each also as .gz or .zst; - for standard input",
       SET { o.data.data = v.texts(); }, GET { return list_json(o.data.data); });
   add(
       "eval-data", "PATH", F::list, "the same, to evaluate on", SET { o.data.eval_data = v.texts(); },
       GET { return list_json(o.data.eval_data); });
+  add(
+      "eval-split", "R|N", F::real,
+      "hold back rows of --data for evaluation, a share or a number of them, by --seed: they are never trained on",
+      SET { o.data.eval_split = eval_split_in(v); },
+      GET { return o.data.eval_split ? split_json(*o.data.eval_split) : json(nullptr); });
+  add(
+      "data-columns", "K=V,...", F::text,
+      "names that keys have in the files: messages=chat,role=from reads \"chat\" as messages and \"from\" as their role",
+      SET { o.data.columns = DataColumns(v); }, GET { return text_json(o.data.columns.text()); });
   add(
       "tokenizer", "PATH|bytes", F::text, "of text; bytes: one token a byte (default: the model's own)",
       SET { o.data.tokenizer = v.text(); }, GET { return text_json(o.data.tokenizer); });

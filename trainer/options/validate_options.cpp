@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <filesystem>
 #include <limits>
@@ -80,6 +81,11 @@ void validate_memory(const MemoryOptions& memory) {
 }
 
 void validate_data(const DataOptions& data) {
+  const auto reads_input = [](const std::vector<std::string>& paths) { return std::ranges::find(paths, "-") != paths.end(); };
+  if (reads_input(data.data) && reads_input(data.eval_data)) {
+    throw InputError("--eval-data: found - with --data -, allowed: standard input once",
+                     "--eval-split R holds back rows of --data for evaluation.");
+  }
   if (!data.split_rows) return;
   if (!data.packing)
     throw InputError("--split-rows: found without --packing, allowed: together with it",
@@ -96,6 +102,23 @@ void validate_samples(const LogOptions& log) {
         "--sample-interval: found without --sample-prompt, allowed: together with --sample-prompt TEXT or --sample-chat TEXT");
   throw InputError(fmt::format("{}: found without --sample-interval, allowed: together with --sample-interval N",
                                prompts ? "--sample-prompt" : "--sample-chat"));
+}
+
+void validate_evaluations(const RunOptions& options) {
+  constexpr const char* kEvaluates = "allowed: together with --eval-data PATH or --eval-split R";
+  const bool evaluates = options.data.evaluates();
+  if (options.checkpoint.keep_best && options.checkpoint.save.empty())
+    throw InputError("--keep-best: found without --save, allowed: together with --save DIR");
+  if (options.checkpoint.keep_best && !evaluates)
+    throw InputError(fmt::format("--keep-best: found without evaluations, {}", kEvaluates));
+  if (options.stopping.patience && !evaluates) {
+    throw InputError(
+        fmt::format("--early-stopping-patience: found {} without evaluations, {}", *options.stopping.patience, kEvaluates));
+  }
+  if (options.stopping.threshold > 0 && !options.stopping.patience)
+    throw InputError(
+        fmt::format("--early-stopping-threshold: found {} without --early-stopping-patience, allowed: together with it",
+                    options.stopping.threshold));
 }
 
 }  // namespace
@@ -135,6 +158,7 @@ void validate(RunOptions& options) {
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
   validate_samples(options.log);
+  validate_evaluations(options);
   if (checkpoint.save.empty() && checkpoint.save_interval > 0) {
     throw InputError(
         fmt::format("--save-interval: found {} without --save, allowed: together with --save DIR", checkpoint.save_interval));
@@ -150,7 +174,8 @@ void require_model(const RunOptions& options) {
 
 void require_data(const RunOptions& options) {
   if (options.data.data.empty())
-    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+    throw InputError("--data: not given",
+                     "allowed: .txt, .jsonl, .ndjson, .json and .bin files, each also as .gz or .zst, -, or directories");
 }
 
 }  // namespace spillway

@@ -76,6 +76,8 @@ CheckpointRoom checkpoint_room(const PlannedRun& run, const PreparedModel& model
   // A new checkpoint is complete before an older one is removed.
   const std::int64_t keep = options.checkpoint.keep_last, here = checkpoints_in(save);
   room.at_once = keep > 0 ? std::clamp<std::int64_t>(std::min(here + to_come, keep + 1) - here, 1, to_come) : to_come;
+  // The best one lies beside the others, and the next best is complete before it goes.
+  if (options.checkpoint.keep_best) room.at_once += here > 0 ? 1 : 2;
   room.needed = room.at_once * room.of_checkpoint;
   const bool has_store = !options.checkpoint.load.empty() && fs::exists(options.checkpoint.load + "/store.json");
   const auto directories = static_cast<Bytes>(options.memory.nvme.size());

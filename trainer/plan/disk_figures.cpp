@@ -35,7 +35,9 @@ std::int64_t checkpoints_at_once(const RunOptions& options) {
   const std::int64_t interval = options.checkpoint.save_interval, keep_last = options.checkpoint.keep_last;
   if (options.checkpoint.save.empty()) return 0;
   const std::int64_t written = interval > 0 ? (options.batch.train_iters + interval - 1) / interval : 1;
-  return keep_last > 0 ? std::min(written, keep_last + 1) : written;
+  // The best one lies beside the others, and the next best is complete before it goes.
+  const std::int64_t best = options.checkpoint.keep_best ? 2 : 0;
+  return (keep_last > 0 ? std::min(written, keep_last + 1) : written) + best;
 }
 
 }  // namespace

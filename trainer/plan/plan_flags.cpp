@@ -25,6 +25,7 @@ RunOptions as_planned(const PlannedRun& run, const PreparedModel& model, RunOpti
   options.memory.plan.clear();
   options.checkpoint = {};
   options.log = {};
+  options.stopping = {};
   if (!run.outcome.plan) return options;
   const Choices& choices = run.outcome.plan->choices;
   if (choices.sharding.group > 1) options.parallel.zero_stage = choices.sharding.stage;

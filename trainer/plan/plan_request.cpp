@@ -62,7 +62,7 @@ PlanRequest plan_request(const RunOptions& options, const Budgets& budgets) {
   // Steps that may be taken back are made durable one at a time.
   request.expected_clip_rate = options.memory.durability_interval > 1 ? 1.0 : options.optimizer.expected_clip_rate;
   request.gives_logits = options.log.sample_interval > 0;
-  request.evaluates = !options.data.eval_data.empty() || request.gives_logits;
+  request.evaluates = options.data.evaluates() || request.gives_logits;
   return request;
 }
 

@@ -29,10 +29,12 @@ DataRequest data_of(const ResolvedOptions& resolved, const PreparedModel& model)
     return resolved.sources.contains(flag) && resolved.sources.at(flag) == OptionSource::flag;
   };
   RunOptions options = resolved.options;
-  const bool training = options.data.eval_data.empty() || (typed("data") && !typed("eval-data"));
+  // Rows that a run holds back are of its own data.
+  if (typed("data") && !typed("eval-split")) options.data.eval_split.reset();
+  const bool splits = options.data.eval_data.empty() && options.data.eval_split;
+  const bool training = !splits && (options.data.eval_data.empty() || (typed("data") && !typed("eval-data")));
   if (training) options.data.eval_data = options.data.data;
-  if (options.data.eval_data.empty())
-    throw InputError("--data: not given", "allowed: .txt, .jsonl and .bin files, or directories of them");
+  if (options.data.eval_data.empty() && !(splits && !options.data.data.empty())) require_data({});
   DataRequest request = evaluation_data(options, model.seq_length(), model.model().config.vocab);
   if (training) request.flag = "--data";
   request.micro_batches = 1;

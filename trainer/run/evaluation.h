@@ -42,7 +42,8 @@ struct EvaluationResult {
 };
 
 // Evaluates --model, or a checkpoint of --load (of `step`, or the newest), on --eval-data or --data: the one that was typed;
-// --eval-data if both or neither were. Throws InputError, BudgetError or IoError.
+// --eval-data if both or neither were. Where a run holds back rows by --eval-split and has no --eval-data: on these. Throws
+// InputError, BudgetError or IoError.
 EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::int64_t> step);
 
 // One line for people, and JSON.

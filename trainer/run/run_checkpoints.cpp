@@ -1,5 +1,6 @@
 #include "trainer/run/run_checkpoints.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -29,9 +30,27 @@ void RunCheckpoints::save(std::int64_t step) {
   if (step == saved_step_) return;
   write_timeline();
   save_checkpoint(directory_, step, loop_.executor(), plan_, graph_);
-  directory_.prune_checkpoints(options_.keep_last);
+  prune();
   saved_step_ = step;
 }
+
+void RunCheckpoints::save_best(std::int64_t step) {
+  if (step == best_step_) return;
+  finish_copy();
+  const std::vector<std::int64_t> there = checkpoint_steps(directory_.path());
+  if (std::ranges::find(there, step) == there.end()) {
+    write_timeline();
+    save_checkpoint(directory_, step, loop_.executor(), plan_, graph_);
+    saved_step_ = step;
+  }
+  const std::optional<std::int64_t> former = std::exchange(best_step_, step);
+  // --keep-last 0 keeps what --save-interval has written.
+  const bool is_of_interval = former && *former > 0 && saves_after(*former);
+  if (former && options_.keep_last == 0 && !is_of_interval) directory_.remove_checkpoint(*former);
+  prune();
+}
+
+void RunCheckpoints::prune() const { directory_.prune_checkpoints(options_.keep_last, best_step_); }
 
 void RunCheckpoints::save_beside(std::int64_t step) {
   finish_copy();
@@ -49,7 +68,7 @@ void RunCheckpoints::finish_copy() {
   if (!copy_) return;
   const std::unique_ptr<CheckpointCopy> copy = std::move(copy_);
   copy->finish();
-  directory_.prune_checkpoints(options_.keep_last);
+  prune();
   saved_step_ = copy->step();
 }
 

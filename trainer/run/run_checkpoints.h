@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "memory/plan/plan.h"
 #include "memory/plan/timeline.h"
@@ -29,6 +30,11 @@ class RunCheckpoints {
   void save(std::int64_t step);
   // The same while training goes on, if possible.
   void save_beside(std::int64_t step);
+  // Saves the state after `step`, the best so far, unless its checkpoint exists; the best one before it is kept no longer, unless
+  // other flags keep it. No step may be under way.
+  void save_best(std::int64_t step);
+  // Keeps the checkpoint of a former run's best step, if it exists.
+  void go_on_with_best(std::optional<std::int64_t> step) { best_step_ = step; }
   // For a copy that is under way: take it if it is complete, wait for it, or give it up.
   void take_complete_copy();
   void finish_copy();
@@ -36,6 +42,7 @@ class RunCheckpoints {
 
  private:
   void write_timeline() const;
+  void prune() const;
 
   const CheckpointOptions& options_;
   const RunDirectory& directory_;
@@ -43,6 +50,7 @@ class RunCheckpoints {
   const Plan& plan_;
   const UnitGraph& graph_;
   std::int64_t saved_step_;
+  std::optional<std::int64_t> best_step_;  // with --keep-best
   Timeline timeline_;
   std::int64_t timeline_step_ = 0;        // 0: no step has run
   std::unique_ptr<CheckpointCopy> copy_;  // the copy under way; null: none

@@ -6,11 +6,9 @@
 
 #include "memory/base/error.h"
 #include "memory/search/simulate.h"
-#include "trainer/host/interrupt.h"
 #include "trainer/machine/drive_fit.h"
 #include "trainer/machine/drive_watch.h"
 #include "trainer/machine/profile_file.h"
-#include "trainer/run/evaluation.h"
 #include "trainer/run/sampling.h"
 #include "trainer/show/csv_log.h"
 #include "trainer/show/plan_drift.h"
@@ -22,26 +20,17 @@ namespace {
 
 class EvaluationWatcher final : public StepWatcher {
  public:
-  EvaluationWatcher(const RunOptions& options, const DataRequest& request) : options_(options), data_(request) {}
-  bool pauses_after(std::int64_t step) const override {
-    return step % options_.log.eval_interval == 0 || step == options_.batch.train_iters;
-  }
+  explicit EvaluationWatcher(RunEvaluations& evaluations) : evaluations_(evaluations) {}
+  bool pauses_after(std::int64_t step) const override { return evaluations_.is_due_after(step); }
   void watch(StepRecord& record, const StepOutcome& outcome, Executor& executor) override {
     if (!pauses_after(outcome.step)) return;
-    struct Interrupted {};
-    try {
-      const LossSum loss = loss_over(executor, data_, {options_.batch.micro_batch_size, options_.parallel.ranks}, [] {
-        if (InterruptHandler::requested()) throw Interrupted();
-      });
-      record.eval_loss = loss.mean();
-    } catch (const Interrupted&) {
-      // The step gets no evaluation, and the run saves.
-    }
+    // If it is interrupted, the step gets no evaluation, and the run saves.
+    record.eval_loss = evaluations_.evaluate(outcome.step, executor);
+    if (record.eval_loss && evaluations_.best()) record.best = evaluations_.best()->step;
   }
 
  private:
-  const RunOptions& options_;
-  BatchSampler data_;
+  RunEvaluations& evaluations_;
 };
 
 class SampleWatcher final : public StepWatcher {
@@ -168,13 +157,9 @@ class DriftWatcher final : public StepWatcher {
 
 }  // namespace
 
-StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model) {
+StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model, RunEvaluations* evaluations) {
   StepWatchers watchers;
-  if (!options.data.eval_data.empty()) {
-    DataRequest request = evaluation_data(options, model.seq_length(), model.model().config.vocab);
-    request.micro_batches = 1;  // evaluation takes one at a time
-    watchers.push_back(std::make_unique<EvaluationWatcher>(options, request));
-  }
+  if (evaluations != nullptr) watchers.push_back(std::make_unique<EvaluationWatcher>(*evaluations));
   if (options.log.sample_interval > 0) watchers.push_back(std::make_unique<SampleWatcher>(options, model));
   return watchers;
 }

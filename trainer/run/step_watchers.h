@@ -12,9 +12,9 @@
 
 #include "nvme/io_queue.h"
 #include "offload/executor.h"
-#include "trainer/data/data.h"
 #include "trainer/options/options.h"
 #include "trainer/plan/planned_run.h"
+#include "trainer/run/run_evaluations.h"
 #include "trainer/show/log.h"
 #include "trainer/show/progress.h"
 
@@ -33,8 +33,8 @@ class StepWatcher {
 
 using StepWatchers = std::vector<std::unique_ptr<StepWatcher>>;
 
-// The loss on --eval-data and samples of text, if asked for. Throws InputError if the data or the prompt do not fit.
-StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model);
+// Evaluations, unless null, and samples of text, if asked for. Throws InputError if the prompt does not fit.
+StepWatchers watchers_of_the_model(const RunOptions& options, const PreparedModel& model, RunEvaluations* evaluations);
 
 // Observes the drive's rates for the plans of later runs, and checks whether the kept profile of the machine can be right.
 std::unique_ptr<StepWatcher> drive_watcher(const RunOptions& options, const PlannedRun& planned, const PreparedModel& model,

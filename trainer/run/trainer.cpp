@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "trainer/keep/base_hash.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/durable_store.h"
+#include "trainer/keep/kept_input.h"
 #include "trainer/keep/run_directory.h"
 #include "trainer/keep/run_files.h"
 #include "trainer/keep/starting_point.h"
@@ -36,6 +38,7 @@
 #include "trainer/run/missing_weights.h"
 #include "trainer/run/process_team.h"
 #include "trainer/run/run_checkpoints.h"
+#include "trainer/run/run_evaluations.h"
 #include "trainer/run/step_loop.h"
 #include "trainer/run/step_watchers.h"
 #include "trainer/run/team_agreement.h"
@@ -64,7 +67,8 @@ class TrainingRun {
     validate(plan_, compiled_.graph);
     std::vector<std::string> changes = changes_of_loaded_run();
     start_ = starting_point(remains(), {.goes_on = goes_on(), .train_iters = options_.batch.train_iters});
-    add(watchers_of_the_model(options_, model_));
+    evaluations_ = evaluations_of_run(options_, model_.seq_length(), model_.model().config.vocab, *data_);
+    add(watchers_of_the_model(options_, model_, evaluations_.get()));
     if (!options_.checkpoint.save.empty() || !options_.checkpoint.load.empty()) data_files_ = data_files_of(options_);
     std::ranges::copy(changes_of_loaded_data(), std::back_inserter(changes));
     require_room_for_checkpoints(planned_, model_, options_, start_.step);
@@ -81,6 +85,8 @@ class TrainingRun {
     const std::int64_t last = options_.batch.train_iters;
     const bool pipelines = loop_->steps_overlap();
     std::int64_t submitted = start_.step;
+    if (!evaluate_start()) return stop_interrupted(start_.step);
+    if (stops_early(start_.step)) return 0;
     for (std::int64_t step = start_.step; step < last; ++step) {  // from 0
       if (submitted == step) loop_->submit(submitted++);
       if (pipelines && submitted < last && !pauses_after(step + 1) && !interrupt_.requested()) loop_->submit(submitted++);
@@ -90,13 +96,9 @@ class TrainingRun {
       watch(outcome);
       // Finish the step that is under way before the run pauses.
       if (submitted > step + 1) continue;
-      if (interrupt_.requested()) {
-        if (checkpoints_) checkpoints_->drop_copy();  // of an earlier step
-        end(step + 1);
-        progress_.message(
-            fmt::format("interrupted after step {}{}", step + 1, directory_ ? ": saved" : "; nothing is saved without --save"));
-        return kExitInterrupted;
-      }
+      keep_best(step + 1);
+      if (interrupt_.requested()) return stop_interrupted(step + 1);
+      if (step + 1 < last && stops_early(step + 1)) return 0;
       if (checkpoints_ && checkpoints_->saves_after(step + 1)) checkpoints_->save_beside(step + 1);
     }
     end(last);
@@ -104,6 +106,41 @@ class TrainingRun {
   }
 
  private:
+  // The state that the run begins or goes on with may be the best. Returns false if that was interrupted.
+  bool evaluate_start() {
+    if (!evaluations_ || !evaluations_->is_due_before_first_step(start_.step)) {
+      if (evaluations_) keep_best(start_.step);
+      return true;
+    }
+    loss_before_ = evaluations_->evaluate(start_.step, loop_->executor());
+    if (!loss_before_) return false;
+    progress_.message(fmt::format("eval loss before step {}: {:.4f}", start_.step + 1, *loss_before_));
+    keep_best(start_.step);
+    return true;
+  }
+
+  void keep_best(std::int64_t step) {
+    if (!checkpoints_ || !options_.checkpoint.keep_best || !evaluations_ || !evaluations_->best()) return;
+    if (evaluations_->best()->step == step) checkpoints_->save_best(step);
+  }
+
+  int stop_interrupted(std::int64_t step) {
+    if (checkpoints_) checkpoints_->drop_copy();  // of an earlier step
+    end(step);
+    progress_.message(
+        fmt::format("interrupted after step {}{}", step, directory_ ? ": saved" : "; nothing is saved without --save"));
+    return kExitInterrupted;
+  }
+
+  // Returns true if the run has ended after `step`, because evaluations find no gain any more.
+  bool stops_early(std::int64_t step) {
+    if (!evaluations_ || !evaluations_->stops_early()) return false;
+    if (checkpoints_) checkpoints_->finish_copy();
+    end(step);
+    progress_.message(fmt::format("stopped early after step {}: {}", step, evaluations_->words_of_stop()));
+    return true;
+  }
+
   static void say_note(std::string_view note) {
     Progress(STDOUT_FILENO, progress_style_of(STDOUT_FILENO), 0, 1).message(fmt::format("note: {}", note));
   }
@@ -198,6 +235,7 @@ class TrainingRun {
   void open_directory() {
     if (options_.checkpoint.save.empty()) return;
     directory_.emplace(options_.checkpoint.save, goes_on() ? ExistingRun::go_on : ExistingRun::refuse);
+    keep_standard_input(directory_->path(), options_.data);
     directory_->write("run.json", run_json_text(options_, device_identity()));
     directory_->write("plan.json", plan_json(planned_, model_, options_));
     if (!goes_on() || options_.model.kept_config.empty()) keep_model_files(directory_->path(), options_, model_.model().config);
@@ -246,9 +284,23 @@ class TrainingRun {
       directory_->keep();
       checkpoints_.emplace(options_.checkpoint, *directory_, *loop_, plan_, compiled_.graph, start_.saved_step);
     }
+    begin_evaluations();
     if (loaded) progress_.message(fmt::format("loaded {} (step {})", loaded->path, loaded->step));
     if (start_.kind == StartKind::in_place)
       progress_.message(fmt::format("goes on with the state on nvme (step {})", start_.step));
+  }
+
+  // In the run's own directory it goes on with the evaluations that it had; another directory is another run.
+  void begin_evaluations() {
+    if (!evaluations_) return;
+    const std::uint64_t data = hash_of_evaluated(data_files_, options_);
+    const double threshold = options_.stopping.threshold;
+    evaluations_->begin(
+        goes_on() ? evaluations_up_to(directory_->path(), start_.step, threshold, data) : Evaluations(threshold, data),
+        directory_ ? &*directory_ : nullptr);
+    const bool keeps = checkpoints_ && options_.checkpoint.keep_best;
+    if (keeps && evaluations_->best() && evaluations_->best()->step != start_.step)
+      checkpoints_->go_on_with_best(evaluations_->best()->step);
   }
 
   // A run that was killed before its first step has its weights in the model's directory alone.
@@ -320,6 +372,8 @@ class TrainingRun {
     record.binding_lane = name_of(bound_.lane());
     record.overlap_efficiency = record.bound_s / record.step_s;
     last_network_bytes_ = record.network_bytes;
+    record.eval_loss_before = std::exchange(loss_before_, std::nullopt);
+    if (record.eval_loss_before && evaluations_->best()) record.best = evaluations_->best()->step;
     for (const auto& watcher : watchers_) watcher->watch(record, outcome, loop_->executor());
     if (checkpoints_) checkpoints_->note_step(outcome);
   }
@@ -396,6 +450,8 @@ class TrainingRun {
   std::optional<RunDirectory> directory_;
   Progress progress_;
   const LogSink say_ = [this](std::string_view message) { progress_.message(message); };
+  std::unique_ptr<RunEvaluations> evaluations_;  // null: the run does not evaluate
+  std::optional<double> loss_before_;            // until the next step's record has it
   StepWatchers watchers_;
   std::optional<StepLoop> loop_;
   std::optional<RunCheckpoints> checkpoints_;  // if there is a directory

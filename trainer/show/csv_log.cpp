@@ -18,12 +18,11 @@
 namespace spillway {
 namespace {
 
-// The keys of log.jsonl, without samples, which are no figures, and without those of ranks: tables keep the columns that they
-// began with.
+// The keys of log.jsonl, without samples, which are no figures, and without those of ranks and of the best evaluation: tables
+// keep the columns that they began with.
 std::vector<std::string> columns() {
   std::vector<std::string> keys = log_keys();
-  std::erase(keys, "sample");
-  std::erase(keys, "network_bytes");
+  for (const char* other : {"sample", "network_bytes", "eval_loss_before", "best"}) std::erase(keys, other);
   return keys;
 }
 

@@ -100,6 +100,8 @@ void for_each_field(Record& record, const Visit& visit) {
   visit("expert_entropy", record.expert_entropy);
   visit("loss_scale", record.loss_scale);
   visit("eval_loss", record.eval_loss);
+  visit("eval_loss_before", record.eval_loss_before);
+  visit("best", record.best);
   visit("network_bytes", record.network_bytes);
   visit("sample", record.sample);
 }

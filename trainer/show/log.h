@@ -34,6 +34,8 @@ struct StepRecord {
   std::optional<double> expert_load_most, expert_load_least, expert_entropy;
   std::optional<double> loss_scale;
   std::optional<double> eval_loss;
+  std::optional<double> eval_loss_before;     // of the state before the step, if the run began or went on with it
+  std::optional<std::int64_t> best;           // step of the lowest eval_loss so far; where one is in the record
   std::optional<std::int64_t> network_bytes;  // sent by all ranks; nothing with one rank
   std::optional<std::string> sample;          // the model's text after --sample-prompt
 };

@@ -64,6 +64,10 @@ Json curves_of(const RunRecord& run) {
   if (!run.log.empty() && run.log.front().expert_load_most) add_mixture(run, curves);
   Json evaluated = {{"title", "Evaluation loss"}, {"x", Json::array()}, {"y", Json::array()}};
   for (const StepRecord& record : run.log) {
+    if (record.eval_loss_before) {
+      evaluated["x"].push_back(record.step - 1);
+      evaluated["y"].push_back(*record.eval_loss_before);
+    }
     if (!record.eval_loss) continue;
     evaluated["x"].push_back(record.step);
     evaluated["y"].push_back(*record.eval_loss);

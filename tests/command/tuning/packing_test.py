@@ -98,7 +98,7 @@ class Packing(CommandTest):
         text.write_text("many words " * 50)
         for changes, words in (({"packing": None, "split_rows": True}, "--split-rows: found without --packing"),
                                ({"split_rows": True, "truncate": True}, "--split-rows: found with --truncate"),
-                               ({"data": text, "tokenizer": "bytes"}, "--packing: found no .jsonl file in --data"),
+                               ({"data": text, "tokenizer": "bytes"}, "--packing: found no file of rows in --data"),
                                ({"seq_length": 16}, "found 60 tokens, allowed: at most 17 (--seq-length + 1)")):
             with self.subTest(words=words):
                 outcome = run("train", *arguments(packed_flags(**changes)))

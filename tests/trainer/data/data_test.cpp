@@ -403,7 +403,7 @@ TEST(Data, WhatIsNotData) {
   refused(request_of({}, 4), "--data: not given");
   refused(request_of({directory.path() + "/none.txt"}, 4), "--data: found no file or directory");
   refused(request_of({directory.path()}, 4), "without data");
-  refused(request_of({directory.file("a.parquet", "x")}, 4), "allowed: .txt, .jsonl and .bin files");
+  refused(request_of({directory.file("a.parquet", "x")}, 4), "a table, allowed: .txt, .jsonl, .ndjson, .json and .bin files");
   refused(request_of({directory.file("empty.txt", "")}, 4), "found nothing in");
   refused(request_of({directory.file("empty.jsonl", "\n\n")}, 4), "found too few tokens in");
   refused(request_of({directory.file("short.txt", "abcd")}, 4), "at least one sequence of 5 tokens");

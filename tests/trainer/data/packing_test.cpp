@@ -174,7 +174,7 @@ TEST(Packing, RowsOfAllFilesLieTogetherBesideWindowsOfText) {
 TEST(Packing, Refused) {
   const TemporaryDirectory directory;
   EXPECT_REFUSED(BatchSampler{packed(directory.file("b.txt", "abcdefghi"), 4)}, InputError,
-                 "--packing: found no .jsonl file in --data");
+                 "--packing: found no file of rows in --data");
   DataRequest request = packed(directory.file("r.jsonl", "{\"input_ids\": [1, 2, 3, 4, 5, 6]}\n"), 4);
   EXPECT_REFUSED(BatchSampler{request}, InputError, "found 6 tokens, allowed: at most 5");
   request.split_rows = true;

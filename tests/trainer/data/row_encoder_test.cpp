@@ -252,6 +252,18 @@ TEST(RowEncoder, ShapesThatAreConversations) {
             "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\ndo\nthis<|im_end|>\n<|im_start|>assistant\n⟦A<|im_end|>\n⟧");
   EXPECT_EQ(place.marked({{"instruction", "do"}, {"input", nullptr}, {"output", "A"}, {"system", ""}}),
             "<|im_start|>user\ndo<|im_end|>\n<|im_start|>assistant\n⟦A<|im_end|>\n⟧");
+  // Other names of the keys; roles that have another name may be ShareGPT's.
+  const auto named = [&](const json& row, const std::string& columns) {
+    return place.marked(row, RowRules{.train_on = TrainOn::assistant,
+                                      .columns = DataColumns(FlagValue("--data-columns", {columns})),
+                                      .needs_loss = true});
+  };
+  EXPECT_EQ(named({{"chat", turns}, {"conversations", 5}}, "messages=chat,role=from,content=value"), kTwo);
+  EXPECT_EQ(named({{"chat", turns}}, "conversations=chat"), kTwo);
+  EXPECT_EQ(named({{"q", "q2"}, {"a", "A2"}, {"before", json::array({json::array({"q1", "A1"})})}},
+                  "instruction=q,output=a,history=before"),
+            kTwo);
+  EXPECT_REFUSED(named({{"chat", turns}}, "messages=chat"), InputError, "role");
   const json messages = kTwoTurns["messages"];
   const json asked = {messages[0], messages[1], messages[2]}, answered = {messages[3]};
   EXPECT_EQ(place.marked({{"prompt", asked}, {"completion", answered}}),

@@ -125,6 +125,15 @@ const std::pair<const char*, const char*> kAnswers[] = {
     {"--fsdp", "--zero-stage"},
     {"--deepspeed", "--nvme"},
     {"--use_cpu", "--device"},
+    {"--load_best_model_at_end", "--keep-best"},
+    {"--validation_split_percentage", "--eval-split"},
+    {"--dataset_text_field", "--data-columns"},
+    {"--ddp_backend", "--collectives"},
+    {"--ddp_timeout", "--rendezvous-timeout"},
+    // Launchers and LLaMA-Factory
+    {"--nproc-per-node", "--ranks"},
+    {"--hostfile", "--ranks"},
+    {"--val_size", "--eval-split"},
     // DeepSpeed
     {"--train_batch_size", "--global-batch-size"},
     {"--train_micro_batch_size_per_gpu", "--micro-batch-size"},
@@ -188,6 +197,15 @@ TEST(ForeignFlags, AreAnsweredWithOurs) {
       EXPECT_TRUE(has(ours) || has(std::string(ours) + ",")) << line;
     }
   }
+}
+
+// Ranks are threads or processes, whoever starts them.
+TEST(ForeignFlags, LaunchersAreNoStrangers) {
+  for (const char* theirs : {"--nnodes", "--rdzv-endpoint", "--local-rank", "--dist-backend", "--distributed-timeout-minutes"})
+    EXPECT_THAT(refusal({theirs}), Not(HasSubstr("no launcher"))) << theirs;
+  EXPECT_THAT(refusal({"--nnodes"}), HasSubstr("torchrun, mpirun and srun start them as processes"));
+  EXPECT_THAT(refusal({"--dist-backend"}), HasSubstr("over tcp, by mpi or by nccl"));
+  EXPECT_THAT(refusal({"--ddp-timeout"}), HasSubstr("wait for each other, in seconds"));
 }
 
 TEST(ForeignFlags, SomeHaveNoneOfOurs) {

@@ -67,6 +67,8 @@ const TypedFlag kEveryFlag[] = {
     {{"--packing"}, MAKES(o.data.packing)},
     {{"--skip-bad-lines"}, MAKES(o.data.skip_bad_lines)},
     {{"--drop-last"}, MAKES(o.data.drop_last)},
+    {{"--data-columns", "messages=chat,role=from"},
+     MAKES(o.data.columns.name_of("messages") == "chat" && o.data.columns.name_of("role") == "from")},
     {{"--train-on", "last"}, MAKES(o.data.train_on == TrainOn::last)},
     {{"--text-ends", "none"}, MAKES(o.data.text_ends == TextEnds::none)},
     {{"--micro-batch-size", "2"}, MAKES(o.batch.micro_batch_size == 2)},
@@ -100,7 +102,10 @@ const TypedFlag kEveryFlag[] = {
     {{"--save", "run"}, MAKES(o.checkpoint.save == "run")},
     {{"--save-interval", "10"}, MAKES(o.checkpoint.save_interval == 10)},
     {{"--keep-last", "3"}, MAKES(o.checkpoint.keep_last == 3)},
+    {{"--keep-best"}, MAKES(o.checkpoint.keep_best)},
     {{"--eval-interval", "20"}, MAKES(o.log.eval_interval == 20)},
+    {{"--early-stopping-patience", "4"}, MAKES(o.stopping.patience == 4)},
+    {{"--early-stopping-threshold", "0.125"}, MAKES(o.stopping.threshold == 0.125)},
     {{"--log-interval", "5"}, MAKES(o.log.log_interval == 5)},
     {{"--device", "cpu"}, MAKES(o.memory.device == DeviceChoice::cpu)},
     {{"--device-memory", "1GiB"}, MAKES(o.memory.budget[Tier::device] == kGiB)},
@@ -150,9 +155,9 @@ TEST(Options, EveryFlagIsUnderstood) {
   EXPECT_EQ(again.model.seed, o.model.seed);
   EXPECT_EQ(again.memory.nvme[1].size, o.memory.nvme[1].size);
   EXPECT_EQ(again.schedule.lr_wsd_decay_iters, 7);
-  EXPECT_EQ(to_json(o).size(), flag_table().size() - 5)
+  EXPECT_EQ(to_json(o).size(), flag_table().size() - 6)
       << "every flag was given but --load, --host-memory, which is refused, and the alternatives --epochs, "
-         "--lr-warmup-fraction and --sample-chat, so each must be in run.json";
+         "--lr-warmup-fraction, --eval-split and --sample-chat, so each must be in run.json";
 }
 
 TEST(Options, ADirectoryThatIsThereIsThatDirectory) {
@@ -201,6 +206,10 @@ TEST(Options, NumbersMustBeNumbersInRange) {
       {"--init", {"zeros"}},
       {"--model", {""}},
       {"--state", {"fp32"}},
+      {"--eval-split", {"0", "-1", "1.0", "0.0", "1e3", "1.5", "x", "", "nan", "5%"}},
+      {"--data-columns", {"messages", "=chat", "messages=", "chats=chat", "messages=a,messages=b", "prompt=a,completion=a", ","}},
+      {"--early-stopping-patience", {"0", "-1", "1.5"}},
+      {"--early-stopping-threshold", {"-0.1", "nan"}},
   };
   for (const auto& [flag, values] : bad) {
     for (const char* value : values) {
@@ -238,9 +247,54 @@ TEST(Options, WhatDoesNotGoTogether) {
       {{"--save-interval", "5"}, "--save-interval"},
       {{"--ranks", "6", "--zero-group-size", "4"}, "--zero-group-size: found 4 with --ranks 6"},
       {{"--ranks", "2", "--global-batch-size", "3"}, "--global-batch-size: found 3"},
+      {{"--data", "-", "--eval-data", "-"}, "--eval-data: found - with --data -"},
+      {{"--data", "a.jsonl", "--eval-split", "0.1", "--eval-data", "b"}, "--eval-split: found together with --eval-data"},
+      {{"--keep-best", "--save", "a"}, "--keep-best: found without evaluations"},
+      {{"--keep-best", "--eval-data", "a"}, "--keep-best: found without --save"},
+      {{"--early-stopping-patience", "3"}, "--early-stopping-patience: found 3 without evaluations"},
+      {{"--early-stopping-threshold", "0.5", "--eval-data", "a"}, "without --early-stopping-patience"},
       {{"--train-iters", "1000000000000", "--global-batch-size", "1073741824"}, "2^62"},
   };
   expect_refused(rows);
+}
+
+TEST(Options, ASplitIsAShareOrANumberOfRows) {
+  EXPECT_EQ(options_of({"--eval-split", "0.25"}).data.eval_split, (EvalSplit{.share = 0.25}));
+  EXPECT_EQ(options_of({"--eval-split", "1"}).data.eval_split, (EvalSplit{.rows = 1}));
+  EXPECT_EQ(EvalSplit{.share = 0.25}.of(10), 3);
+  EXPECT_EQ(EvalSplit{.rows = 7}.of(10), 7);
+  const TemporaryDirectory directory;
+  const std::string file = directory.file("c.json", R"({"eval-split": 0.05})");
+  EXPECT_EQ(options_of({"--config", file.c_str()}).data.eval_split, (EvalSplit{.share = 0.05}));
+  // The flag wins over the file's other way to evaluate.
+  const RunOptions options = options_of({"--config", file.c_str(), "--eval-data", "b.jsonl"});
+  EXPECT_FALSE(options.data.eval_split);
+  EXPECT_THAT(options.data.eval_data, ElementsAre("b.jsonl"));
+}
+
+TEST(Options, ALoadedRunKeepsItsSplit) {
+  const TemporaryDirectory directory;
+  (void)directory.file("run.json", R"({"data": "a.jsonl", "eval-split": 0.05, "seed": 7})");
+  const char* const run = directory.path().c_str();
+  EXPECT_EQ(options_of({"--load", run}).data.eval_split, (EvalSplit{.share = 0.05}));
+  EXPECT_EQ(options_of({"--load", run, "--eval-split", "0.05"}).data.eval_split, (EvalSplit{.share = 0.05}));
+  EXPECT_REFUSED(options_of({"--load", run, "--eval-split", "0.06"}), InputError,
+                 "--eval-split: found 0.06, but the run in " + directory.path() + " holds back 0.05");
+  EXPECT_REFUSED(options_of({"--load", run, "--seed", "8"}), InputError, "--seed: found 8, but --eval-split");
+  EXPECT_EQ(options_of({"--load", run, "--data", "b.jsonl", "--eval-split", "5"}).data.eval_split, (EvalSplit{.rows = 5}));
+  const RunOptions other = options_of({"--load", run, "--eval-data", "b.jsonl"});
+  EXPECT_EQ(other.data.eval_split, (EvalSplit{.share = 0.05})) << "what was held back is never trained on";
+  EXPECT_THAT(other.data.eval_data, ElementsAre("b.jsonl"));
+}
+
+TEST(Options, ACopyOfStandardInputMovesWithItsRun) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.path() + "/standard-input");
+  (void)directory.file("standard-input/data.jsonl.gz", "");
+  (void)directory.file("run.json", R"({"data": ["/elsewhere/standard-input/data.jsonl.gz", "/elsewhere/b.jsonl"]})");
+  EXPECT_THAT(options_of({"--load", directory.path().c_str()}).data.data,
+              ElementsAre(directory.path() + "/standard-input/data.jsonl.gz", "/elsewhere/b.jsonl"));
+  EXPECT_THAT(with_absolute_paths(options_of({"--data", "-"})).data.data, ElementsAre("-"));
 }
 
 TEST(Options, WhatThisVersionLacksIsSaid) {
