@@ -29,6 +29,7 @@ FileTensor adapter_a(const FileTensor& weight, std::int64_t rank) {
 FileTensor adapter_b(const FileTensor& weight, std::int64_t rank) {
   FileTensor b = factor_of(weight, Factor::b, weight.rows, rank);
   b.initial = Initial::zeros;
+  b.order = weight.order;
   return b;
 }
 
@@ -78,6 +79,7 @@ kernels::Product AdaptedLinear::out_of(Place between, Window y, DType type) cons
                            .a = between,
                            .b = weight_place(compute, block, at.b),
                            .c = y.place};
+  product.spec.scale = factor;
   product.spec.ldc = y.stride;
   product.spec.output = type;
   return product;
@@ -89,7 +91,7 @@ kernels::Product AdaptedLinear::back_into(Window dy, Place dbetween) const {
                            .b = weight_place(compute, block, at.b),
                            .c = dbetween};
   product.spec.lda = dy.stride;
-  product.spec.scale = compute.adapter->scale;
+  product.spec.scale = compute.adapter->scale * factor;
   return product;
 }
 
@@ -138,6 +140,7 @@ kernels::Product AdaptedLinear::b_gradient(Window dy, Place between) const {
                            .b = between,
                            .c = trained(at.b)};
   product.spec.lda = dy.stride;
+  product.spec.scale = factor;
   return product;
 }
 

@@ -43,7 +43,8 @@ struct AdaptedLinear {
   const Compute& compute;
   std::int64_t in, out;  // of the layer, or of a tile's part of it
   AdapterPlaces at;
-  int block;  // the adapter block among the unit's; the only one that is trained
+  int block;         // the adapter block among the unit's; the only one that is trained
+  float factor = 1;  // on the layer's result
 
   kernels::Product into(Place x, Place between) const;                 // between = scale x A^T
   kernels::Product out_of(Place between, Window y, DType type) const;  // y += between B^T

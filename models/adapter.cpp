@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "memory/plan/unit.h"
+#include "models/wrapper.h"
 
 namespace spillway {
 namespace {
@@ -21,7 +22,7 @@ std::string_view layer_of_weight(std::string_view tensor) {
 bool adapts(const AdapterSpec& spec, std::string_view layer) {
   if (spec.targets.empty()) return true;
   return std::ranges::any_of(spec.targets, [&](const std::string& target) {
-    return layer == target ||
+    return layer == target || without_text_prefix(layer) == without_text_prefix(target) ||
            (layer.size() > target.size() && layer.ends_with(target) && layer[layer.size() - target.size() - 1] == '.');
   });
 }

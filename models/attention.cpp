@@ -124,6 +124,8 @@ class Attention {
                                        .shape = rope_shape(),
                                        .cosine = spec_.rope->cosine,
                                        .sine = spec_.rope->sine,
+                                       .q_cosine = spec_.rope->q_cosine,
+                                       .q_sine = spec_.rope->q_sine,
                                        .q_weight = head_weight(at_.q_norm),
                                        .k_weight = head_weight(at_.k_norm),
                                        .qkv = norms_each_head() ? v.qkv : Place{},
@@ -155,12 +157,14 @@ class Attention {
     const kernels::Rows values{qkv.at(qk_width() * e()), qkv_width()};
     if (!spec_.rope) return {{qkv, qkv_width()}, {qkv.at(o_width() * e()), qkv_width()}, values};
     const Bytes row = spec_.head_dim / 2 * static_cast<Bytes>(sizeof(float));
-    const auto from = [&](Place table) { return word == ControlWord::none ? table : table.moving_with(word, row); };
+    const auto from = [&](Place table) { return word == ControlWord::none || !table ? table : table.moving_with(word, row); };
     const Place qk = pass.room(n() * qk_width() * e());
     pass.add(kernels::Rotate{.type = compute_.dtype,
                              .shape = rope_shape(),
                              .cosine = from(spec_.rope->cosine),
                              .sine = from(spec_.rope->sine),
+                             .q_cosine = from(spec_.rope->q_cosine),
+                             .q_sine = from(spec_.rope->q_sine),
                              .q_weight = head_weight(at_.q_norm),
                              .k_weight = head_weight(at_.k_norm),
                              .qkv = spec_.norms_all_heads ? normed(pass, again) : qkv,
@@ -233,7 +237,7 @@ class Attention {
     const FileTensor& weight = spec_.qkv_weights[i];
     return {compute_, weight.columns, weight.rows, at_.adapters[i], 1};
   }
-  AdaptedLinear output_adapter() const { return {compute_, o_width(), H(), at_.adapters.back(), 1}; }
+  AdaptedLinear output_adapter() const { return {compute_, o_width(), H(), at_.adapters.back(), 1, spec_.residual_factor}; }
   // The columns of the i-th of qkv_weights.
   Window qkv_window(Place qkv, std::size_t i) const {
     std::int64_t column = 0;
@@ -257,7 +261,9 @@ class Attention {
 
   Place weight(std::int64_t element) const { return weight_place(compute_, 0, element); }
   Linear qkv() const { return {compute_, n(), H(), qkv_width(), at_.qkv_weight, at_.qkv_bias}; }
-  Linear output() const { return {compute_, n(), o_width(), H(), at_.output_weight, at_.output_bias}; }
+  Linear output() const {
+    return {compute_, n(), o_width(), H(), at_.output_weight, at_.output_bias, 0, 0, spec_.residual_factor};
+  }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
 

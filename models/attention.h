@@ -32,6 +32,7 @@ struct AttentionSpec {
   std::int64_t window = 0;                // positions that a query sees, itself included; 0: all up to itself
   float scale = 1;                        // factor on q.k
   float softcap = 0;                      // cap of the scores; 0: none
+  float residual_factor = 1;              // on what is added to the residual stream; other than 1 only without a bias and a norm
   std::optional<RopeTables> rope;         // rotary positions
 };
 

@@ -12,6 +12,8 @@
 #include "files/posix_file.h"
 #include "files/strict_json.h"
 #include "memory/base/error.h"
+#include "models/config_family.h"
+#include "models/config_rope.h"
 #include "models/config_section.h"
 #include "models/kernel_shapes.h"
 
@@ -22,6 +24,7 @@ using Json = nlohmann::json;
 
 constexpr Bytes kMaxConfigBytes = 16 * kMiB;
 constexpr int kMaxConfigKeys = 10'000;
+constexpr const char* kTextConfig = "text_config";
 
 // The largest sizes that are taken as meant. With them no count of a tensor's elements overflows 64 bits.
 constexpr std::int64_t kMaxHidden = std::int64_t{1} << 20;
@@ -34,45 +37,10 @@ constexpr std::int64_t kMaxExperts = 1024;
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 
-std::string known_families() {
-  return fmt::format("{}", fmt::join(family_names([](const FamilyRow&) { return true; }), ", "));
-}
-
-bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
-}
-
-const FamilyRow* read_family(const ConfigSection& section) {
-  std::string architecture;
-  if (section.has("architectures")) {
-    const JsonPlace list = section["architectures"];
-    if (list.size() > 0) architecture = list.at(0).text();
-  }
-  const std::string model_type = section.text({.name = "model_type", .null = NullIs::absent}, "");
-  if (model_type.empty() && architecture.empty()) {
-    section.refuse("model_type", "is missing, and so is architectures: this describes no model",
-                   fmt::format("Known are {}.", known_families()));
-  }
-  const std::string& named = model_type.empty() ? architecture : model_type;
-  for (const FamilyRow& row : families()) {
-    if (model_type.empty() ? !same_letters(architecture, row.architecture) : model_type != row.model_type) continue;
-    // The bare model (GPT2Model) has the same weights; a classifier has others.
-    if (!architecture.empty() && !same_letters(architecture, row.architecture) &&
-        !same_letters(architecture, std::string(bare_name(row)) + "Model")) {
-      section.refuse("architectures", fmt::format("names {}; of {}, {} can be trained", shown_name(architecture), row.model_type,
-                                                  row.architecture));
-    }
-    return &row;
-  }
-  const char* key = model_type.empty() ? "architectures" : "model_type";
-  section.refuse(key, fmt::format("is {}: unknown architecture; known are {}", shown_name(named), known_families()));
-}
-
-void refuse_partial_rotary(const ConfigSection& section) {
-  constexpr const char* kKey = "partial_rotary_factor";
-  if (section.has(kKey) && section.real({kKey}, 1, 0, 1) != 1)
-    section.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(section[kKey].json())));
+void refuse_quantized(const ConfigSection& section) {
+  if (!section.has("quantization_config")) return;
+  section.refuse("quantization_config", "is there: quantized weights cannot be trained",
+                 "Use the model's unquantized weights (F32, BF16 or F16).");
 }
 
 // Refuses keys that change the computation in a way that the family does not know.
@@ -85,11 +53,7 @@ void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
     }
   }
   if (section.flag(family.refused.key, false)) section.refuse(family.refused.key.name, family.refused.problem);
-  if (section.has("quantization_config")) {
-    section.refuse("quantization_config", "is there: quantized weights cannot be trained",
-                   "Use the model's unquantized weights (F32, BF16 or F16).");
-  }
-  refuse_partial_rotary(section);
+  refuse_quantized(section);
 }
 
 Activation read_activation(const ConfigSection& section, const FamilyRow& family) {
@@ -97,10 +61,12 @@ Activation read_activation(const ConfigSection& section, const FamilyRow& family
   const std::string name = section.text(key, family.defaults.activation);
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
-  if (name == "gelu") return Activation::gelu_erf;
+  if (name == "gelu") return family.gelu_is_tanh ? Activation::gelu_tanh : Activation::gelu_erf;
   section.refuse(section.has(key.name) ? key.name : key.other,
                  fmt::format("is {}; silu, gelu, gelu_new and gelu_pytorch_tanh are supported", shown_name(name)));
 }
+
+bool has_dtype(const ConfigSection& section) { return section.has("dtype") || section.has("torch_dtype"); }
 
 DType read_dtype(const ConfigSection& section) {
   std::string name = section.text({"dtype", "torch_dtype", NullIs::absent}, "float32");
@@ -110,59 +76,6 @@ DType read_dtype(const ConfigSection& section) {
   if (name == "float16") return DType::float16;
   section.refuse(section.has("dtype") ? "dtype" : "torch_dtype",
                  fmt::format("is {}; float32, bfloat16 and float16 are supported", shown_name(name)));
-}
-
-constexpr double kMaxTheta = 1e15;
-
-// Reads one rotation from `rope`, a part of `section`.
-void read_rope_parameters(const ConfigSection& section, const ConfigSection& rope, const ModelConfig& config, Rope& read) {
-  read.theta = rope.real({"rope_theta"}, read.theta, 1, kMaxTheta);
-  refuse_partial_rotary(rope);
-
-  constexpr double kMaxFactor = 1e6;
-  const std::string type = rope.text({"rope_type", "type", NullIs::absent}, "default");
-  if (type == "default") return;
-  const auto needed = [&](const char* name, double low) {
-    if (!rope.has(name)) rope.refuse(name, fmt::format("is missing; {} scaling needs it", type));
-    return rope.real({name}, 0, low, kMaxFactor);
-  };
-  RopeScaling& scaling = read.scaling;
-  if (type == "linear") {
-    scaling.kind = RopeScaling::Kind::linear;
-    scaling.factor = needed("factor", 1);
-  } else if (type == "llama3") {
-    scaling.kind = RopeScaling::Kind::llama3;
-    scaling.factor = needed("factor", 1);
-    scaling.low_freq_factor = needed("low_freq_factor", 1e-6);
-    scaling.high_freq_factor = needed("high_freq_factor", 1e-6);
-    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-      rope.refuse("high_freq_factor", fmt::format("is {}; it must be more than low_freq_factor, {}", scaling.high_freq_factor,
-                                                  scaling.low_freq_factor));
-    }
-    const auto nested = rope.optional_whole({"original_max_position_embeddings"}, 1, kMaxPositions);
-    const auto outer = section.optional_whole({"original_max_position_embeddings"}, 1, kMaxPositions);
-    scaling.original_max_positions = outer ? *outer : nested.value_or(config.max_positions);
-  } else {
-    rope.refuse(rope.has("rope_type") ? "rope_type" : "type",
-                fmt::format("is {}; default, linear and llama3 are supported", shown_name(type)));
-  }
-}
-
-void read_rope(const ConfigSection& section, ModelConfig& config) {
-  const FamilyRow& family = *config.family;
-  config.rope.theta = section.real({"rope_theta"}, family.defaults.rope_theta, 1, kMaxTheta);
-  if (family.keys.window_rope_theta.name != nullptr)
-    config.window_rope = Rope{section.real(family.keys.window_rope_theta, family.defaults.window_rope_theta, 1, kMaxTheta), {}};
-  // As in Hugging Face, the older key comes before the newer where both are there.
-  const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
-  if (!section.has(key)) return;
-  const ConfigSection all(section[key]);
-  constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
-  if (!all.has(kFull) && !all.has(kSliding)) return read_rope_parameters(section, all, config, config.rope);
-  if (!config.window_rope)
-    section.refuse(key, fmt::format("has a RoPE for each layer type; a {} model has one for all layers", bare_name(family)));
-  if (all.has(kFull)) read_rope_parameters(section, ConfigSection(all[kFull]), config, config.rope);
-  if (all.has(kSliding)) read_rope_parameters(section, ConfigSection(all[kSliding]), config, *config.window_rope);
 }
 
 void read_windows(const ConfigSection& section, ModelConfig& config) {
@@ -175,10 +88,10 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
   const std::int64_t least = has.rule == WindowRule::from_a_layer ? 0 : 1;
   std::int64_t window = section.whole({.name = kKey, .null = NullIs::zero}, has.window, least, kMaxPositions);
   std::int64_t first_sliding = 0;
-  if (has.rule == WindowRule::from_a_layer) {
+  if (has.rule == WindowRule::from_a_layer || has.rule == WindowRule::unrotated_layers) {
     if (!section.flag({"use_sliding_window"}, false)) window = 0;
-    first_sliding = section.whole({"max_window_layers"}, has.first_layer, 0, kMaxLayers);
   }
+  if (has.rule == WindowRule::from_a_layer) first_sliding = section.whole({"max_window_layers"}, has.first_layer, 0, kMaxLayers);
   const bool is_mixed = has.rule == WindowRule::all_but_every_nth;
   const std::int64_t nth = is_mixed ? section.whole(has.nth_key, has.nth, 1, kMaxLayers) : 0;
   if (is_mixed && window == 0 && !section.has("layer_types")) {
@@ -186,6 +99,7 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
                    "Set layer_types to full_attention for each layer where none has one.");
   }
   for (std::int64_t layer = first_sliding; layer < config.layers; ++layer) {
+    if (has.rule == WindowRule::unrotated_layers && config.rotates(layer)) continue;
     if (!is_mixed || (layer + 1) % nth != 0) config.windows[static_cast<std::size_t>(layer)] = window;
   }
 
@@ -214,7 +128,7 @@ void read_windows(const ConfigSection& section, ModelConfig& config) {
 }
 
 void note_dropout(const ConfigSection& section, ModelConfig& config) {
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout"}) {
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout", "hidden_dropout", "residual_dropout"}) {
     const double probability = section.has(key) ? section.real({key}, 0, 0, 1) : 0;
     if (probability > 0)
       config.notes.push_back(
@@ -328,6 +242,12 @@ void read_experts(const ConfigSection& section, ModelConfig& config) {
   if (section.flag({"output_router_logits"}, false)) config.balance_coefficient = balance;
 }
 
+void set_dtype(nlohmann::ordered_json& json, DType stored) {
+  const char* dtype_key = json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
+  json[dtype_key] = stored == DType::float32 ? "float32" : stored == DType::bfloat16 ? "bfloat16" : "float16";
+  if (json.contains("torch_dtype") && json.contains("dtype")) json["torch_dtype"] = json["dtype"];
+}
+
 // Hugging Face gives this to the embedding as padding_idx; a negative one counts from the end.
 std::int64_t read_padding_token(const ConfigSection& section, const ModelConfig& config) {
   const ConfigKey& key = config.family->keys.padding_token;
@@ -351,9 +271,20 @@ void read_parts(const ConfigSection& section, ModelConfig& config) {
   config.query_scalar = positive(family.keys.query_scalar, family.defaults.query_scalar);
   config.attention_softcap = positive(family.keys.attention_softcap, family.defaults.attention_softcap);
   config.logit_softcap = positive(family.keys.logit_softcap, family.defaults.logit_softcap);
+  const auto factor = [&](const ConfigKey& key) { return section.real(key, 1, 1e-6, 1e6); };
+  config.attention_multiplier = positive(family.keys.attention_multiplier, family.keys.attention_multiplier.name != nullptr);
+  config.residual_factor = factor(family.keys.residual_multiplier);
+  config.logit_factor = 1 / factor(family.keys.logits_scaling);
+  config.embedding_factor = factor(family.keys.embedding_multiplier);
+  if (config.residual_factor != 1 && (config.attention_output_bias || config.mlp_bias)) {
+    section.refuse(family.keys.residual_multiplier.name,
+                   fmt::format("is {}, and there are biases; one or the other is supported", config.residual_factor));
+  }
   if (family.scaled_embedding) config.embedding_factor = std::sqrt(static_cast<double>(config.hidden));
   config.padding_token = read_padding_token(section, config);
-  if (!family.learned_positions) read_rope(section, config);
+  if (family.learned_positions) return;
+  read_rope(section, config);
+  read_unrotated_layers(section, config);
 }
 
 }  // namespace
@@ -363,6 +294,7 @@ std::int64_t ModelConfig::layers_with_experts() const {
 }
 
 double ModelConfig::attention_scale(std::int64_t layer) const {
+  if (attention_multiplier > 0) return attention_multiplier;
   const double scalar = query_scalar > 0 ? query_scalar : static_cast<double>(head_dim);
   const double scale = scale_attention ? 1.0 / std::sqrt(scalar) : 1.0;
   return scale_by_inverse_layer ? scale / static_cast<double>(layer + 1) : scale;
@@ -370,17 +302,24 @@ double ModelConfig::attention_scale(std::int64_t layer) const {
 
 ModelConfig parse_model_config(std::string_view json_text, const std::string& file) {
   const Json json = parse_strict_json(json_text, file, kMaxConfigKeys);
-  const ConfigSection section(JsonPlace(json, file));
+  const ConfigSection whole(JsonPlace(json, file));
+  const WrapperRow* wrapper = read_wrapper(whole);
+  const ConfigSection section = wrapper != nullptr ? ConfigSection(whole[kTextConfig]) : whole;
 
   ModelConfig config;
-  config.family = read_family(section);
+  config.family = wrapper != nullptr ? read_text_family(section, *wrapper) : read_family(section);
   refuse_foreign(section, *config.family);
   read_sizes(section, config);
   read_experts(section, config);
   read_parts(section, config);
   read_windows(section, config);
   config.initializer_range = section.real({"initializer_range"}, 0.02, 0, 1);
-  config.stored_dtype = read_dtype(section);
+  config.stored_dtype = read_dtype(wrapper != nullptr && !has_dtype(section) ? whole : section);
+  if (wrapper != nullptr) {
+    refuse_quantized(whole);
+    config.wrapper = wrapper->model_type;
+    config.tied_embeddings = whole.flag({config.family->tied.key}, section.flag({config.family->tied.key}, wrapper->tied));
+  }
   note_dropout(section, config);
   config.json_text = std::string(json_text);
   return config;
@@ -390,10 +329,14 @@ ModelConfig read_model_config(const std::string& file) { return parse_model_conf
 
 std::string config_json(const ModelConfig& config, DType stored) {
   SPILLWAY_CHECK(!config.json_text.empty(), "a configuration made by hand has no config.json to write");
+  if (config.is_text_half() && stored == config.stored_dtype) return config.json_text;
   auto json = nlohmann::ordered_json::parse(config.json_text);
-  const char* dtype_key = json.contains("torch_dtype") && !json.contains("dtype") ? "torch_dtype" : "dtype";
-  json[dtype_key] = stored == DType::float32 ? "float32" : stored == DType::bfloat16 ? "bfloat16" : "float16";
-  if (json.contains("torch_dtype") && json.contains("dtype")) json["torch_dtype"] = json["dtype"];
+  set_dtype(json, stored);
+  if (config.is_text_half()) {
+    if (nlohmann::ordered_json& text = json[kTextConfig]; text.contains("dtype") || text.contains("torch_dtype"))
+      set_dtype(text, stored);
+    return json_text(json, 2);
+  }
   json["model_type"] = config.family->model_type;
   json["architectures"] = {config.family->architecture};  // the bare model's weights are exported with their head
   return json_text(json, 2);

@@ -55,6 +55,15 @@ constexpr FamilyRow gemma3() {
   return row;
 }
 
+constexpr FamilyRow vaultgemma() {
+  FamilyRow row = gemma("vaultgemma", "VaultGemmaForCausalLM");
+  row.defaults.vocab = 256000, row.defaults.max_positions = 8192;
+  row.defaults.attention_softcap = 50, row.defaults.logit_softcap = 30;
+  row.norm_names = {.mlp = "pre_feedforward_layernorm"};
+  row.windows.nth = 2;
+  return row;
+}
+
 // Defaults are those of the configuration classes of Hugging Face transformers 5.
 constexpr FamilyRow kFamilies[] = {
     {.model_type = "gpt2",
@@ -197,8 +206,109 @@ constexpr FamilyRow kFamilies[] = {
                  .normalised = {"norm_topk_prob"},
                  .balance_default = 0.01}},
 
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .defaults = {.hidden = 3072,
+                  .layers = 32,
+                  .heads = 32,
+                  .mlp_width = 8192,
+                  .vocab = 32064,
+                  .max_positions = 4096,
+                  .norm_eps = 1e-5,
+                  .padding_token = 32000,
+                  .original_positions = 4096},
+     .rotary = RotaryPairs::of_halves,
+     .fused_projections = true,
+     .windows = {.rule = WindowRule::every_layer}},
+
+    {.model_type = "smollm3",
+     .architecture = "SmolLM3ForCausalLM",
+     .defaults = {.hidden = 2048,
+                  .layers = 36,
+                  .heads = 16,
+                  .kv_heads = 4,
+                  .mlp_width = 11008,
+                  .vocab = 128256,
+                  .max_positions = 32768,
+                  .rope_theta = 2e6,
+                  .padding_token = 128004,
+                  .unrotated_every = 4},
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"},
+     .tied = {"tie_word_embeddings", true},
+     .windows = {.rule = WindowRule::unrotated_layers}},
+
+    {.model_type = "ministral",
+     .architecture = "MinistralForCausalLM",
+     .defaults =
+         {.hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 8, .mlp_width = 14336, .vocab = 32000, .max_positions = 131072},
+     .windows = {.rule = WindowRule::some_layers, .window = 4096}},
+
+    {.model_type = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .defaults = {.hidden = 4096,
+                  .layers = 34,
+                  .heads = 32,
+                  .kv_heads = 8,
+                  .head_dim = 128,
+                  .mlp_width = 14336,
+                  .vocab = 131072,
+                  .max_positions = 262144,
+                  .norm_eps = 1e-5,
+                  .padding_token = 11},
+     .scaled_queries = true,
+     .windows = {.rule = WindowRule::every_layer}},
+
+    {.model_type = "granite",
+     .architecture = "GraniteForCausalLM",
+     .keys = {.attention_multiplier = {"attention_multiplier"},
+              .residual_multiplier = {"residual_multiplier"},
+              .logits_scaling = {"logits_scaling"},
+              .embedding_multiplier = {"embedding_multiplier"}},
+     .defaults = {.hidden = 4096, .layers = 32, .heads = 32, .mlp_width = 11008, .vocab = 32000, .max_positions = 2048},
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .mlp_bias = {"mlp_bias"}},
+
+    {.model_type = "seed_oss",
+     .architecture = "SeedOssForCausalLM",
+     .defaults = {.hidden = 4096,
+                  .layers = 64,
+                  .heads = 80,
+                  .kv_heads = 8,
+                  .head_dim = 128,
+                  .mlp_width = 27648,
+                  .vocab = 155136,
+                  .max_positions = 524288,
+                  .padding_token = 1},
+     .qkv_bias = {"attention_bias", true},
+     .output_bias = {"attention_out_bias"},
+     .mlp_bias = {"mlp_bias"}},
+
+    {.model_type = "gemma",
+     .architecture = "GemmaForCausalLM",
+     .defaults = {.hidden = 3072,
+                  .layers = 28,
+                  .heads = 16,
+                  .kv_heads = 16,
+                  .head_dim = 256,
+                  .mlp_width = 24576,
+                  .vocab = 256000,
+                  .max_positions = 8192,
+                  .activation = "gelu_pytorch_tanh",
+                  .padding_token = 0},
+     .norm_offset = 1,
+     .gelu_is_tanh = true,
+     .scaled_embedding = true,
+     .qkv_bias = {"attention_bias"},
+     .output_bias = {"attention_bias"},
+     .tied = {"tie_word_embeddings", true},
+     .refused = {{.name = "use_bidirectional_attention", .null = NullIs::absent}, "is true; only causal attention is supported"}},
+
     gemma2(),
     gemma3(),
+    vaultgemma(),
 };
 
 }  // namespace

@@ -43,6 +43,7 @@ struct FamilyKeys {
   ConfigKey norm_eps{"rms_norm_eps"};
   ConfigKey activation{.name = "hidden_act", .null = NullIs::absent};
   ConfigKey query_scalar, attention_softcap, logit_softcap;
+  ConfigKey attention_multiplier, residual_multiplier, logits_scaling, embedding_multiplier;  // 1 where the file has none
   ConfigKey window_rope_theta;                                              // no key: layers with a window turn like all others
   ConfigKey padding_token{.name = "pad_token_id", .null = NullIs::absent};  // absent even where there is a default
 };
@@ -59,6 +60,15 @@ struct FamilyDefaults {
   double query_scalar = 0;                          // 0: head_dim
   std::int64_t padding_token = -1;                  // -1: none
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
+  double rotary_part = 1;                           // partial_rotary_factor
+  std::int64_t original_positions = 0;              // of a scaling of RoPE; 0: the file's, or as many as there are positions
+  std::int64_t unrotated_every = 0;                 // nth layers do not turn; 0: all layers turn, whatever the file says
+};
+
+// The elements of a head that turn together. Where only a part of a head turns, it is the first.
+enum class RotaryPairs : std::uint8_t {
+  of_whole_heads,  // those half a head apart; all of them turn
+  of_halves,       // those half of the part apart
 };
 
 // A feature that a key switches, or, without a key, one that is the same for every model of the family.
@@ -95,6 +105,8 @@ enum class WindowRule : std::uint8_t {
   every_layer,        // all alike
   from_a_layer,       // where use_sliding_window is true: those of layer_types, else those from max_window_layers on
   all_but_every_nth,  // those of layer_types, else all but every nth
+  some_layers,        // those of layer_types, else all
+  unrotated_layers,   // where use_sliding_window is true: those of layer_types, else those that do not turn
 };
 struct FamilyWindows {
   WindowRule rule = WindowRule::none;
@@ -131,8 +143,12 @@ struct FamilyRow {
   double norm_offset = 0;          // added to norms' weights: 1 in Gemma, whose weights are stored around 0
   NormNames norm_names;
   QkNorm qk_norm = QkNorm::none;  // RMSNorm on q and k, before RoPE
-  bool gated_mlp = true;          // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
-  bool scaled_embedding = false;  // by sqrt(hidden)
+  RotaryPairs rotary = RotaryPairs::of_whole_heads;
+  bool scaled_queries = false;     // by position, as llama_4_scaling_beta says
+  bool fused_projections = false;  // one tensor of queries, keys and values (qkv_proj), and one of gate and up (gate_up_proj)
+  bool gelu_is_tanh = false;       // the activation gelu means its approximation
+  bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
+  bool scaled_embedding = false;   // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;
   Feature tied{.key = "tie_word_embeddings", .value = false};
   Feature scale_attention{.key = nullptr, .value = true};

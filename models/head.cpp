@@ -102,7 +102,8 @@ class TileKernels {
             .out = tile().rows,
             .weight = 0,
             .block = block,
-            .gradient = block};
+            .gradient = block,
+            .scale = spec_.factor};
   }
 
   const Compute& compute_;
@@ -205,7 +206,8 @@ void add_logits_head(ModelBuilder& builder, NormOutput input, const Tiles& all) 
     UnitDraft draft;
     draft.unit.name = fmt::format("head tile {}", i);
     draft.unit.blocks = {spec.blocks[i]};
-    const Linear linear{.compute = compute, .rows = 1, .in = spec.hidden, .out = all.tiles[i].rows, .weight = 0};
+    const Linear linear{
+        .compute = compute, .rows = 1, .in = spec.hidden, .out = all.tiles[i].rows, .weight = 0, .scale = spec.factor};
     kernels::Product product =
         linear.forward(value_place(input.value).moving_with(ControlWord::logits_row, spec.hidden * compute.element()),
                        {.space = Space::logits, .offset = all.tiles[i].first * kFloat});

@@ -19,6 +19,7 @@ struct HeadSpec {
   std::int64_t vocabulary = 0;  // V
   std::vector<int> blocks;      // [R,H] each, one per vocabulary tile
   float cap = 0;                // cap of the logits; 0: none
+  float factor = 1;             // on the logits, before the cap
 };
 void add_head(ModelBuilder& builder, NormOutput input, HeadMode mode, const HeadSpec& spec);
 

@@ -32,7 +32,7 @@ struct GemmSpec {
   Store store = Store::write;
   bool has_bias = false;
   bool has_residual = false;
-  float scale = 1;  // other than 1 only without bias and residual
+  float scale = 1;  // other than 1 only without bias
 
   friend bool operator==(const GemmSpec&, const GemmSpec&) = default;
 };

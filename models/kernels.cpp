@@ -99,6 +99,8 @@ void add_operands(Operands& out, Rotate& k) {
   const Bytes norm = k.shape.dimension * size_of(k.type);
   out.read_float(k.cosine, table_bytes(k.shape));
   out.read_float(k.sine, table_bytes(k.shape));
+  out.read_float(k.q_cosine, table_bytes(k.shape));
+  out.read_float(k.q_sine, table_bytes(k.shape));
   out.read(k.q_weight, norm);
   out.read(k.k_weight, norm);
   of_qkv(out, k.shape, Access::read, k.qkv);
@@ -109,6 +111,8 @@ void add_operands(Operands& out, RotateBackward& k) {
   const Bytes norm = k.shape.dimension * size_of(k.type), sum = k.shape.dimension * kFloat;
   out.read_float(k.cosine, table_bytes(k.shape));
   out.read_float(k.sine, table_bytes(k.shape));
+  out.read_float(k.q_cosine, table_bytes(k.shape));
+  out.read_float(k.q_sine, table_bytes(k.shape));
   out.read(k.q_weight, norm);
   out.read(k.k_weight, norm);
   of_qkv(out, k.shape, Access::read, k.qkv);

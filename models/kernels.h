@@ -113,7 +113,8 @@ struct NormBackward {
 struct Rotate {
   DType type = DType::bfloat16;
   ops::RopeShape shape;
-  Place cosine, sine;  // float [T,D/2]
+  Place cosine, sine;      // float [T,D/2]
+  Place q_cosine, q_sine;  // the same, of queries; none: they turn as keys do
   Place q_weight, k_weight, qkv, qk;
   Place first_key;  // int32 [n]
   friend bool operator==(const Rotate&, const Rotate&) = default;
@@ -123,7 +124,7 @@ struct Rotate {
 struct RotateBackward {
   DType type = DType::bfloat16;
   ops::RopeShape shape;
-  Place cosine, sine, q_weight, k_weight, qkv, dqkv, dq_weight, dk_weight;
+  Place cosine, sine, q_cosine, q_sine, q_weight, k_weight, qkv, dqkv, dq_weight, dk_weight;
   Place first_key;
   friend bool operator==(const RotateBackward&, const RotateBackward&) = default;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "memory/base/bfloat16.h"
 #include "models/attention.h"
@@ -32,8 +33,23 @@ std::optional<NormSpec> post_norm(const ModelConfig& config, const std::string& 
   return rms_norm(config, prefix + name);
 }
 
+// Sets the order, unless it is the file's.
+void order_rows(FileTensor& tensor, std::vector<RowRange> order) {
+  if (order.size() > 1) tensor.order = std::move(order);
+}
+
+FileTensor fused_qkv(const ModelConfig& config, const std::string& name, const Rope& turns) {
+  const std::int64_t D = config.head_dim, heads = config.heads + config.kv_heads, rows = (heads + config.kv_heads) * D;
+  FileTensor tensor = file_matrix(name, rows, config.hidden);
+  std::vector<RowRange> order = rows_of_heads(turns, 0, heads, D);
+  if (order.size() == 1) return tensor;
+  order.push_back({heads * D, config.kv_heads * D});
+  order_rows(tensor, std::move(order));
+  return tensor;
+}
+
 AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, const RopeTables& rope) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const std::string prefix = fmt::format("{}layers.{}.", config.tensor_prefix(), layer);
   const std::string attention = prefix + "self_attn.";
   const std::int64_t H = config.hidden, D = config.head_dim;
   const std::int64_t q_rows = config.heads * D, kv_rows = config.kv_heads * D;
@@ -41,18 +57,32 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   spec.name = fmt::format("layer {} attention", layer);
   spec.norm = rms_norm(config, prefix + config.family->norm_names.attention);
   spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_attention);
-  spec.qkv_weights = {file_matrix(attention + "q_proj.weight", q_rows, H), file_matrix(attention + "k_proj.weight", kv_rows, H),
-                      file_matrix(attention + "v_proj.weight", kv_rows, H)};
+  const Rope& turns = config.rope_of(layer);
+  const auto ordered = [&](FileTensor tensor, std::int64_t heads) {
+    if (config.rotates(layer)) order_rows(tensor, rows_of_heads(turns, 0, heads, D));
+    return tensor;
+  };
+  if (config.family->fused_projections) {
+    spec.qkv_weights = {fused_qkv(config, attention + "qkv_proj.weight", config.rotates(layer) ? turns : Rope{})};
+  } else {
+    spec.qkv_weights = {ordered(file_matrix(attention + "q_proj.weight", q_rows, H), config.heads),
+                        ordered(file_matrix(attention + "k_proj.weight", kv_rows, H), config.kv_heads),
+                        file_matrix(attention + "v_proj.weight", kv_rows, H)};
+  }
   if (config.qkv_bias) {
-    spec.qkv_biases = {file_vector(attention + "q_proj.bias", q_rows), file_vector(attention + "k_proj.bias", kv_rows),
+    spec.qkv_biases = {ordered(file_vector(attention + "q_proj.bias", q_rows), config.heads),
+                       ordered(file_vector(attention + "k_proj.bias", kv_rows), config.kv_heads),
                        file_vector(attention + "v_proj.bias", kv_rows)};
   }
-  if (const QkNorm over = config.family->qk_norm; over != QkNorm::none) {
-    spec.q_norm = norm_weight(config, attention + "q_norm", over == QkNorm::each_head ? D : q_rows);
-    spec.k_norm = norm_weight(config, attention + "k_norm", over == QkNorm::each_head ? D : kv_rows);
-    spec.norms_all_heads = over == QkNorm::all_heads;
-    spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
+  if (const QkNorm over = config.family->qk_norm; over == QkNorm::each_head) {
+    spec.q_norm = ordered(norm_weight(config, attention + "q_norm", D), 1);
+    spec.k_norm = ordered(norm_weight(config, attention + "k_norm", D), 1);
+  } else if (over == QkNorm::all_heads) {
+    spec.q_norm = ordered(norm_weight(config, attention + "q_norm", q_rows), config.heads);
+    spec.k_norm = ordered(norm_weight(config, attention + "k_norm", kv_rows), config.kv_heads);
+    spec.norms_all_heads = true;
   }
+  if (spec.q_norm) spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
   spec.heads = config.heads;
@@ -61,30 +91,36 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   spec.window = config.windows[static_cast<std::size_t>(layer)];
   spec.scale = static_cast<float>(config.attention_scale(layer));
   spec.softcap = static_cast<float>(config.attention_softcap);
-  spec.rope = rope;
+  spec.residual_factor = static_cast<float>(config.residual_factor);
+  if (config.rotates(layer)) spec.rope = rope;
   return spec;
 }
 
 MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const std::string prefix = fmt::format("{}layers.{}.", config.tensor_prefix(), layer);
   const std::string mlp = prefix + "mlp.";
   const std::int64_t H = config.hidden, I = config.mlp_width;
   MlpSpec spec;
   spec.name = fmt::format("layer {} mlp", layer);
   spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
   spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_mlp);
-  spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};
+  if (config.family->fused_projections) {
+    spec.up_weights = {file_matrix(mlp + "gate_up_proj.weight", 2 * I, H)};
+  } else {
+    spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};
+  }
   spec.down_weight = file_matrix(mlp + "down_proj.weight", H, I);
   if (config.mlp_bias) {
     spec.up_biases = {file_vector(mlp + "gate_proj.bias", I), file_vector(mlp + "up_proj.bias", I)};
     spec.down_bias = file_vector(mlp + "down_proj.bias", H);
   }
   spec.activation = config.activation;
+  spec.residual_factor = static_cast<float>(config.residual_factor);
   return spec;
 }
 
 ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  const std::string prefix = fmt::format("{}layers.{}.", config.tensor_prefix(), layer);
   const FamilyExperts& names = config.family->experts;
   const std::string mlp = prefix + names.block + ".";
   const std::int64_t H = config.hidden, I = config.expert_width;
@@ -119,17 +155,20 @@ float embedding_factor(const ModelConfig& config, DType dtype) {
   return dtype == DType::bfloat16 ? BFloat16::from_float(factor).to_float() : factor;
 }
 
-// Adds the cosines, then the sines, of the positions that a call can stand at.
+// Adds the cosines, then the sines, of the positions that a call can stand at; then those of queries, where they have their own.
 RopeTables add_rope_tables(ModelBuilder& builder, const Rope& rope, std::int64_t head_dim) {
   const std::int64_t positions = std::max(builder.compute().sequence, builder.compute().context);
   const std::int64_t elements = positions * (head_dim / 2);
   const Bytes bytes = elements * static_cast<Bytes>(sizeof(float));
-  const RopeTables tables{builder.add_constant(bytes), builder.add_constant(bytes)};
+  RopeTables tables{builder.add_constant(bytes), builder.add_constant(bytes), {}, {}};
+  if (rope.query_beta > 0) tables.q_cosine = builder.add_constant(bytes), tables.q_sine = builder.add_constant(bytes);
   builder.fill_constants([=](std::span<std::byte> constants) {
     const auto table = [&](const Place& place) {
       return std::span(reinterpret_cast<float*>(constants.data() + place.offset), static_cast<std::size_t>(elements));
     };
-    fill_rope_tables(rope, head_dim, positions, table(tables.cosine), table(tables.sine));
+    fill_rope_tables(rope, head_dim, positions, TableOf::keys, table(tables.cosine), table(tables.sine));
+    if (tables.q_cosine)
+      fill_rope_tables(rope, head_dim, positions, TableOf::queries, table(tables.q_cosine), table(tables.q_sine));
   });
   return tables;
 }
@@ -137,11 +176,12 @@ RopeTables add_rope_tables(ModelBuilder& builder, const Rope& rope, std::int64_t
 }  // namespace
 
 void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode head) {
+  const std::string prefix(config.tensor_prefix());
   const RopeTables rope = add_rope_tables(builder, config.rope, config.head_dim);
   const RopeTables window_rope =
       config.window_rope ? add_rope_tables(builder, *config.window_rope, config.head_dim) : RopeTables{};
   const Embedding embedding = add_embedding(builder, "x 0",
-                                            {.tokens = file_matrix("model.embed_tokens.weight", config.vocab, config.hidden),
+                                            {.tokens = file_matrix(prefix + "embed_tokens.weight", config.vocab, config.hidden),
                                              .factor = embedding_factor(config, builder.compute().dtype),
                                              .padding = config.padding_token});
   int totals = -1;  // of all routers
@@ -166,11 +206,13 @@ void add_llama_units(ModelBuilder& builder, const ModelConfig& config, HeadMode 
     experts.is_last = with_experts == experts.layers;
     x = add_experts(builder, x, output, experts);
   }
-  const NormOutput xn = add_final_norm(builder, x, rms_norm(config, "model.norm"));
+  const NormOutput xn = add_final_norm(builder, x, rms_norm(config, prefix + "norm"));
   const std::vector<int> blocks =
       config.tied_embeddings ? embedding.blocks
                              : add_vocabulary_blocks(builder, "head", file_matrix("lm_head.weight", config.vocab, config.hidden));
-  add_head(builder, xn, head, {config.hidden, config.vocab, blocks, static_cast<float>(config.logit_softcap)});
+  add_head(
+      builder, xn, head,
+      {config.hidden, config.vocab, blocks, static_cast<float>(config.logit_softcap), static_cast<float>(config.logit_factor)});
 }
 
 }  // namespace spillway

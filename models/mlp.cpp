@@ -172,13 +172,15 @@ class Tile {
     adapter.add_back_out_of(pass, dbetween, dxn, type);
   }
 
-  AdaptedLinear up_adapter(std::size_t i) const { return {compute_, H(), I(), at_.up_adapters[i], at_.adapter_block}; }
-  AdaptedLinear down_adapter() const { return {compute_, I(), H(), at_.down_adapter, at_.adapter_block}; }
+  AdaptedLinear up_adapter(std::size_t i) const {
+    return {compute_, H(), spec_.is_fused() ? U() : I(), at_.up_adapters[i], at_.adapter_block};
+  }
+  AdaptedLinear down_adapter() const { return {compute_, I(), H(), at_.down_adapter, at_.adapter_block, spec_.residual_factor}; }
   // The columns of the i-th of up_weights.
   Window up_window(Place up, std::size_t i) const { return {up.at(static_cast<std::int64_t>(i) * I() * e()), U()}; }
 
   Linear up() const { return {compute_, n(), H(), U(), at_.up_weight, at_.up_bias}; }
-  Linear down() const { return {compute_, n(), I(), H(), at_.down_weight, at_.down_bias}; }
+  Linear down() const { return {compute_, n(), I(), H(), at_.down_weight, at_.down_bias, 0, 0, spec_.residual_factor}; }
   NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
   std::int64_t n() const { return compute_.rows; }
@@ -196,6 +198,12 @@ class Tile {
   Place up_;
 };
 
+// Adds a tile's rows of a tensor before the activation: of gate, then of up, where they are one tensor.
+void add_up_rows(BlockLayout& layout, const MlpSpec& spec, const FileTensor& tensor, std::int64_t begin, std::int64_t rows) {
+  layout.add_rows(tensor, begin, rows);
+  if (spec.is_fused()) layout.add_rows(tensor, spec.inner() + begin, rows);
+}
+
 // Lays out a tile's part of the MLP's adapters: rows of B of up, columns of A of down. A of up belongs to the first tile, and B
 // of down to the last.
 void add_adapters(BlockLayout& layout, const Compute& compute, const MlpSpec& spec, const Values& values, Part part,
@@ -207,7 +215,7 @@ void add_adapters(BlockLayout& layout, const Compute& compute, const MlpSpec& sp
     of.site = dropout_site(spec.up_weights[i], 0);
     if (part.is_first) of.a = layout.add_stack({adapter_a(spec.up_weights[i], rank)});
     of.b = layout.align();
-    layout.add_rows(adapter_b(spec.up_weights[i], rank), column_begin, columns);
+    add_up_rows(layout, spec, adapter_b(spec.up_weights[i], rank), column_begin, columns);
   }
   at.down_adapter.between = values.down_between;
   if (!at.down_adapter) return;
@@ -224,10 +232,10 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
   BlockLayout layout;
   if (part.is_only()) at.norm = add_norm(layout, spec.norm);
   at.up_weight = layout.align();
-  for (const FileTensor& weight : spec.up_weights) layout.add_rows(weight, column_begin, columns);
+  for (const FileTensor& weight : spec.up_weights) add_up_rows(layout, spec, weight, column_begin, columns);
   if (!spec.up_biases.empty()) {
     at.up_bias = layout.align();
-    for (const FileTensor& bias : spec.up_biases) layout.add_rows(bias, column_begin, columns);
+    for (const FileTensor& bias : spec.up_biases) add_up_rows(layout, spec, bias, column_begin, columns);
   }
   at.down_weight = layout.align();
   layout.add_columns(spec.down_weight, column_begin, columns);
@@ -282,7 +290,7 @@ std::int64_t mlp_matrix_elements(const ModelConfig& config) {
 
 StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string& output_name, const MlpSpec& spec) {
   const Compute& compute = builder.compute();
-  const std::int64_t H = spec.down_weight.rows, I = spec.down_weight.columns;
+  const std::int64_t H = spec.down_weight.rows, I = spec.inner();
   SPILLWAY_CHECK(spec.up_weights.size() == 1 || spec.up_weights.size() == 2, "{}: {} matrices before the activation", spec.name,
                  spec.up_weights.size());
   const std::int64_t cut = std::min(builder.cuts().mlp_columns, I);

@@ -19,12 +19,15 @@ struct MlpSpec {
   std::string name;                     // name of the unit, "layer 3 mlp"
   NormSpec norm;                        // over H
   std::optional<NormSpec> post_norm;    // over H, on the down product's result
-  std::vector<FileTensor> up_weights;   // [I,H] each: gate and up, or up alone
-  std::vector<FileTensor> up_biases;    // [I] each, or none
+  std::vector<FileTensor> up_weights;   // [I,H] each: gate and up, or up alone; or one of [2I,H] that has both
+  std::vector<FileTensor> up_biases;    // one for each weight, or none
   FileTensor down_weight;               // [H,I]
   std::optional<FileTensor> down_bias;  // [H]
   Activation activation = Activation::silu;
-  bool is_gated() const { return up_weights.size() == 2; }
+  float residual_factor = 1;  // on what is added to the residual stream; other than 1 only without a bias and a norm
+  std::int64_t inner() const { return down_weight.columns; }                // I
+  bool is_fused() const { return up_weights.front().rows == 2 * inner(); }  // gate and up are one tensor
+  bool is_gated() const { return up_weights.size() == 2 || is_fused(); }
 };
 
 // Elements of the matrices of one MLP. The MLP's cut follows from them.

@@ -28,7 +28,10 @@ FileTensor file_vector(std::string name, std::int64_t elements, Initial initial)
 
 std::int64_t BlockLayout::align() { return end_ = round_up(end_, kPieceAlignment); }
 
-void BlockLayout::add(const FileTensor& tensor) { add_piece(tensor, 0, tensor.rows, 0, tensor.columns); }
+void BlockLayout::add(const FileTensor& tensor) {
+  if (tensor.order.empty()) return add_piece(tensor, 0, tensor.rows, 0, tensor.columns);
+  for (const RowRange& range : tensor.order) add_piece(tensor, range.begin, range.rows, 0, tensor.columns);
+}
 
 void BlockLayout::add_rows(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows) {
   add_piece(tensor, row_begin, rows, 0, tensor.columns);
@@ -177,27 +180,33 @@ CompiledModel ModelBuilder::finish() {
 kernels::Product Linear::forward(Place x, Place y, Place residual) const {
   const ops::Epilogue with_bias = residual ? ops::Epilogue::bias_residual : ops::Epilogue::bias;
   const ops::Epilogue without = residual ? ops::Epilogue::residual : ops::Epilogue::none;
-  return {.spec = ops::linear_forward(compute.dtype, rows, in, out, bias < 0 ? without : with_bias),
-          .a = x,
-          .b = weight_place(compute, block, weight),
-          .c = y,
-          .bias = weight_place(compute, block, bias),
-          .residual = residual};
+  kernels::Product product{.spec = ops::linear_forward(compute.dtype, rows, in, out, bias < 0 ? without : with_bias),
+                           .a = x,
+                           .b = weight_place(compute, block, weight),
+                           .c = y,
+                           .bias = weight_place(compute, block, bias),
+                           .residual = residual};
+  product.spec.scale = scale;
+  return product;
 }
 
 kernels::Product Linear::input_gradient(Place dy, Place dx, DType type) const {
-  return {.spec = ops::linear_input_gradient(compute.dtype, rows, in, out, type),
-          .a = dy,
-          .b = weight_place(compute, block, weight),
-          .c = dx};
+  kernels::Product product{.spec = ops::linear_input_gradient(compute.dtype, rows, in, out, type),
+                           .a = dy,
+                           .b = weight_place(compute, block, weight),
+                           .c = dx};
+  product.spec.scale = scale;
+  return product;
 }
 
 kernels::Product Linear::weight_gradient(Place dy, Place x) const {
-  return {.spec = ops::linear_weight_gradient(compute.dtype, rows, in, out, ops::Store::write),
-          .sum = Sum::first_writes,
-          .a = dy,
-          .b = x,
-          .c = gradient_place(compute, gradient, weight)};
+  kernels::Product product{.spec = ops::linear_weight_gradient(compute.dtype, rows, in, out, ops::Store::write),
+                           .sum = Sum::first_writes,
+                           .a = dy,
+                           .b = x,
+                           .c = gradient_place(compute, gradient, weight)};
+  product.spec.scale = scale;
+  return product;
 }
 
 void Linear::add_gradients(PassDraft& pass, Place dy, Place x) const {

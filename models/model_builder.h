@@ -18,6 +18,10 @@
 
 namespace spillway {
 
+struct RowRange {
+  std::int64_t begin = 0, rows = 0;
+};
+
 // A tensor of the model file; a matrix always means [out, in] to a unit, whichever way the file has it.
 struct FileTensor {
   std::string name;
@@ -27,6 +31,7 @@ struct FileTensor {
   bool is_matrix = false;
   Initial initial = Initial::normal;
   double deviation_divisor = 1;
+  std::vector<RowRange> order;  // the file's rows in the block's order; empty: as in the file
 };
 FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout = FileLayout::as_stored,
                        double deviation_divisor = 1);
@@ -127,6 +132,7 @@ struct Linear {
   std::int64_t rows, in, out;
   std::int64_t weight, bias = -1;
   int block = 0, gradient = 0;
+  float scale = 1;  // on x W^T; other than 1 only without a bias
 
   // y = x W^T (+ bias) (+ residual); x [rows,in], y and residual [rows,out].
   kernels::Product forward(Place x, Place y, Place residual = {}) const;

@@ -5,18 +5,27 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "models/config.h"
 #include "models/kernels.h"
+#include "models/model_builder.h"
 
 namespace spillway {
 
 // Places of the tables among a model's constants.
 struct RopeTables {
-  Place cosine, sine;  // float [T, D/2]
+  Place cosine, sine;      // float [T, D/2]
+  Place q_cosine, q_sine;  // the same, of queries, where they have tables of their own
 };
 
-void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequence, std::span<float> cosine /*[T,D/2]*/,
-                      std::span<float> sine /*[T,D/2]*/);
+enum class TableOf : std::uint8_t { keys, queries };
+// Pairs that do not turn have 1 and 0. T are the positions of the longest sequence: longrope's frequencies depend on it.
+void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequence, TableOf of,
+                      std::span<float> cosine /*[T,D/2]*/, std::span<float> sine /*[T,D/2]*/);
+
+// The order of a head's rows in which its pairs lie half a head apart, as the rotation takes them, where only the first
+// `rotated` elements turn (RotaryPairs). For each of `heads` heads from a row on; in one range where all elements turn.
+std::vector<RowRange> rows_of_heads(const Rope& rope, std::int64_t first_row, std::int64_t heads, std::int64_t head_dim);
 
 }  // namespace spillway

@@ -17,7 +17,8 @@ namespace spillway {
 namespace {
 
 constexpr std::string_view kHead = "lm_head.weight";
-constexpr std::array<std::string_view, 2> kEmbeddings = {"model.embed_tokens.weight", "transformer.wte.weight"};
+constexpr std::array<std::string_view, 3> kEmbeddings = {"model.embed_tokens.weight", "transformer.wte.weight",
+                                                         "model.language_model.embed_tokens.weight"};
 
 // A file of the bare model (GPT2Model, LlamaModel, an embedding model) has the names without the prefix, and no head.
 std::string_view bare(std::string_view name) {
@@ -29,7 +30,12 @@ std::string_view bare(std::string_view name) {
 
 const StoredTensor* find_stored(const SafetensorsReader& reader, std::string_view name) {
   const StoredTensor* stored = reader.find(name);
-  return stored != nullptr ? stored : reader.find(bare(name));
+  if (stored == nullptr) stored = reader.find(bare(name));
+  if (stored != nullptr) return stored;
+  for (const std::string& form : text_name_forms(name)) {
+    if ((stored = reader.find(form)) != nullptr) return stored;
+  }
+  return nullptr;
 }
 
 const StoredTensor* embedding_in(const SafetensorsReader& reader) {
@@ -57,13 +63,24 @@ const StoredTensor& require_stored(const SafetensorsReader& reader, const Tensor
   return reader.require(stored != nullptr ? stored->name : piece.tensor, piece.file_shape);
 }
 
+bool is_tied_head(std::string_view name, const ModelConfig& config) {
+  return config.tied_embeddings && (name == kHead || (config.is_text_half() && name == text_name_forms(kHead).front()));
+}
+
 bool is_known_extra(std::string_view name, const ModelConfig& config) {
   static constexpr std::array<std::string_view, 4> buffers = {".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq",
                                                               "embeddings.position_ids"};
   for (const std::string_view buffer : buffers) {
     if (name.ends_with(buffer)) return true;
   }
-  return config.tied_embeddings && name == kHead;
+  return is_tied_head(name, config);
+}
+
+// The beginning of the names of a text half's layers, as its file has them.
+std::string prefix_of_layers(const SafetensorsReader& reader) {
+  const StoredTensor* embedding = embedding_in(reader);
+  if (embedding == nullptr) return "";
+  return embedding->name.substr(0, embedding->name.rfind("embed_tokens.")) + "layers.";
 }
 
 std::string join(const std::vector<std::string>& names) {
@@ -266,8 +283,10 @@ void check_weights(const SafetensorsReader& reader, const ModelConfig& config, c
                      "the weights and config.json must be of the same model, and every shard must be there");
   }
   std::vector<std::string> unexpected;
+  const std::string layers = config.is_text_half() ? prefix_of_layers(reader) : "";
   for (const StoredTensor& stored : reader.tensors()) {
-    if (!expected.contains(stored.name) && !is_known_extra(stored.name, config)) unexpected.push_back(stored.name);
+    if (!expected.contains(stored.name) && !is_known_extra(stored.name, config) && stored.name.starts_with(layers))
+      unexpected.push_back(stored.name);
   }
   if (!unexpected.empty()) {
     throw InputError(fmt::format("{}: {} tensors that the model of config.json does not have: {}", place_of(reader),
@@ -283,10 +302,10 @@ void check_adapter_weights(const SafetensorsReader& reader, const UnitGraph& gra
   std::set<std::string> expected;
   for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, TensorsOf::adapter)) {
     const TensorPiece& piece = *pieces.front().piece;
-    if (reader.find(piece.tensor) == nullptr)
-      throw InputError(fmt::format("{}: {} is missing", place_of(reader), piece.tensor), kOneOf);
-    reader.require(piece.tensor, piece.file_shape);
-    expected.insert(piece.tensor);
+    const StoredTensor* stored = find_stored(reader, piece.tensor);
+    if (stored == nullptr) throw InputError(fmt::format("{}: {} is missing", place_of(reader), piece.tensor), kOneOf);
+    require_stored(reader, piece);
+    expected.insert(stored->name);
   }
   std::vector<std::string> unexpected;
   for (const StoredTensor& stored : reader.tensors()) {
@@ -299,14 +318,34 @@ void check_adapter_weights(const SafetensorsReader& reader, const UnitGraph& gra
 }
 
 HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config) {
-  const StoredTensor *head = reader.find(kHead), *embedding = embedding_in(reader);
+  const StoredTensor *head = find_stored(reader, kHead), *embedding = embedding_in(reader);
   if (head == nullptr) {
-    const bool is_bare = embedding != nullptr && std::ranges::find(kEmbeddings, embedding->name) == kEmbeddings.end();
+    const bool is_bare = embedding != nullptr &&
+                         std::ranges::any_of(kEmbeddings, [&](std::string_view name) { return embedding->name == bare(name); });
     return is_bare && !config.tied_embeddings ? HeadInFile::missing : HeadInFile::as_configured;
   }
   if (!config.tied_embeddings || embedding == nullptr || have_equal_values(reader, *head, *embedding))
     return HeadInFile::as_configured;
   return HeadInFile::differs;
+}
+
+std::vector<const StoredTensor*> tensors_beside(const SafetensorsReader& reader, const ModelConfig& config,
+                                                const UnitGraph& graph) {
+  std::set<std::string> own;
+  for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, TensorsOf::model)) {
+    const StoredTensor* stored = find_stored(reader, pieces.front().piece->tensor);
+    if (stored != nullptr) own.insert(stored->name);
+  }
+  std::vector<const StoredTensor*> beside;
+  for (const StoredTensor& stored : reader.tensors()) {
+    if (!own.contains(stored.name) && !is_tied_head(stored.name, config)) beside.push_back(&stored);
+  }
+  return beside;
+}
+
+std::string name_in_file(const SafetensorsReader& reader, const std::string& tensor) {
+  const StoredTensor* stored = find_stored(reader, tensor);
+  return stored != nullptr ? stored->name : tensor;
 }
 
 bool is_of_head(const ParameterBlock& block) {

@@ -23,7 +23,8 @@ inline constexpr std::int64_t kWeightsRange = 2 << 20;
 
 // Throws InputError, naming the tensors, if the file lacks one that the model has, has one that the model does not know, or has
 // one in another shape. Buffers that old files carry along (attention masks, rotary frequencies) and the copy of a tied head
-// pass; names without the prefix of a model with a head are those of the bare model.
+// pass; names without the prefix of a model with a head are those of the bare model. A wrapper's other tensors pass, too: all
+// that are not in a layer of its text half.
 void check_weights(const SafetensorsReader& reader, const ModelConfig& config, const UnitGraph& graph);
 
 // Throws InputError, naming the tensor, if an adapter's file lacks one that the graph's adapters have, has another, or has one in
@@ -37,6 +38,11 @@ enum class HeadInFile : std::uint8_t {
   missing,  // the file is of the bare model, which has none, and the configuration does not tie it
 };
 HeadInFile head_in(const SafetensorsReader& reader, const ModelConfig& config);
+// What a wrapper's file has besides its text half, but for the copy of a tied head, in the file's order.
+std::vector<const StoredTensor*> tensors_beside(const SafetensorsReader& reader, const ModelConfig& config,
+                                                const UnitGraph& graph);
+// The name by which the file has a tensor of a graph; that of the graph, if it has none.
+std::string name_in_file(const SafetensorsReader& reader, const std::string& tensor);
 bool is_of_head(const ParameterBlock& block);  // true for a block of an untied head
 
 // Reads elements [begin, begin + out.size()) of a block as fp32; padding is 0. Throws InputError for a value that is not finite.

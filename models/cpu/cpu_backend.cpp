@@ -131,7 +131,10 @@ class Runner {
   ops::HeadNorm<E> head_norm(const auto& k) const {
     return {at<E>(k.q_weight), at<E>(k.k_weight)};
   }
-  ops::RopeTable table(const auto& k) const { return {at<float>(k.cosine), at<float>(k.sine), at<std::int32_t>(k.first_key)}; }
+  ops::RopeTable table(const auto& k) const {
+    const ops::Angles keys{at<float>(k.cosine), at<float>(k.sine)}, queries{at<float>(k.q_cosine), at<float>(k.q_sine)};
+    return {keys, k.q_cosine ? queries : keys, at<std::int32_t>(k.first_key)};
+  }
   ops::Positions positions(const auto& k) const { return {k.sequence, at<std::int32_t>(k.first_key)}; }
   template <typename E>
   void run(const Rotate& k) const {

@@ -109,7 +109,7 @@ struct MatmulEngine::Impl {
 std::unique_ptr<MatmulEngine::Impl::Plan> MatmulEngine::Impl::make_plan(const GemmSpec& spec, Arithmetic arithmetic) const {
   SPILLWAY_CHECK(spec.m > 0 && spec.n > 0 && spec.k > 0, "a product of {} x {} x {}", spec.m, spec.n, spec.k);
   SPILLWAY_CHECK(spec.output == spec.input || spec.output == DType::float32, "a product of bf16 goes to bf16 or fp32");
-  SPILLWAY_CHECK(spec.scale == 1 || !(spec.has_bias || spec.has_residual), "a scaled product with a bias or a residual");
+  SPILLWAY_CHECK(spec.scale == 1 || !spec.has_bias, "a scaled product with a bias");
   keep_library_single_threaded();
   auto plan = std::make_unique<Plan>();
   plan->spec = spec;

@@ -46,7 +46,8 @@ std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int 
   if (slice.scale != 1) append_factor(post_ops, slice.scale);
   if (slice.store == Store::add) post_ops.append_sum(1.0f);
   if (slice.has_residual) post_ops.append_binary(dnnl::algorithm::binary_add, residual);
-  const int residual_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(slice.store == Store::add ? 1 : 0) | DNNL_ARG_SRC_1;
+  const int before_residual = (slice.scale != 1 ? 1 : 0) + (slice.store == Store::add ? 1 : 0);
+  const int residual_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(before_residual) | DNNL_ARG_SRC_1;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(post_ops);

@@ -125,9 +125,12 @@ struct Positions {
 };
 
 // Angles as rotate-half uses them: element j pairs with j + D/2.
+struct Angles {
+  const float* cosine = nullptr;  // [T, D/2]
+  const float* sine = nullptr;    // [T, D/2]
+};
 struct RopeTable {
-  const float* cosine = nullptr;            // [T, D/2]
-  const float* sine = nullptr;              // [T, D/2]
+  Angles keys, queries;
   const std::int32_t* first_key = nullptr;  // [n], of Positions
 };
 // Head-wise RMSNorm weights (Qwen3); both null where a model has none.

@@ -52,8 +52,9 @@ void rope_forward(const ThreadPool& pool, const RopeShape& shape, const RopeTabl
   const Positions positions{shape.sequence, table.first_key};
   for_rows(pool, shape.n, kTaskRows, [&](std::int64_t row) HWY_ATTR {
     const std::int64_t angles = positions.of(row) * half;
-    const float *cosine = table.cosine + angles, *sine = table.sine + angles;
     for (std::int64_t head = 0; head < rotated; ++head) {
+      const Angles& of = head < shape.heads ? table.queries : table.keys;
+      const float *cosine = of.cosine + angles, *sine = of.sine + angles;
       const E* in = qkv + row * (rotated + shape.kv_heads) * D + head * D;
       E* out = qk + row * rotated * D + head * D;
       const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
@@ -107,9 +108,10 @@ void rope_backward(const ThreadPool& pool, const RopeShape& shape, const RopeTab
     float normed[kMaxRotaryHead];
     for (std::int64_t row = block * kBlockRows; row < std::min(shape.n, (block + 1) * kBlockRows); ++row) {
       const std::int64_t angles = positions.of(row) * half;
-      const float *cosine = table.cosine + angles, *sine = table.sine + angles;
       const std::int64_t at = row * (rotated + shape.kv_heads) * D;
       for (std::int64_t head = 0; head < rotated; ++head) {
+        const Angles& of = head < shape.heads ? table.queries : table.keys;
+        const float *cosine = of.cosine + angles, *sine = of.sine + angles;
         E* d = dqkv + at + head * D;
         const E* weight = head < shape.heads ? norm.q_weight : norm.k_weight;
         const auto turn_back = [&](auto* to) HWY_ATTR {

@@ -73,7 +73,10 @@ class Launcher {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
       const float *cosine = base<float>(k.cosine), *sine = base<float>(k.sine);
-      with_pack<T>({k.shape.dimension / 2}, {at<T>(k.qkv), at<T>(k.qk), q_weight, k_weight, cosine, sine}, [&]<int n>(Int<n>) {
+      const float *q_cosine = base<float>(k.q_cosine), *q_sine = base<float>(k.q_sine);
+      const std::initializer_list<const void*> places{at<T>(k.qkv), at<T>(k.qk), q_weight, k_weight,
+                                                      cosine,       sine,        q_cosine, q_sine};
+      with_pack<T>({k.shape.dimension / 2}, places, [&]<int n>(Int<n>) {
         Rotate<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .qk = at<T>(k.qk)};
         launch(queue_, {blocks_for(k.shape.n * (k.shape.heads + k.shape.kv_heads), kernel.kThreads / kernel.of.lanes)}, kernel);
       });
@@ -83,7 +86,9 @@ class Launcher {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
       const T *q_weight = at<T>(k.q_weight), *k_weight = at<T>(k.k_weight);
       const float *cosine = base<float>(k.cosine), *sine = base<float>(k.sine);
-      const std::initializer_list<const void*> places{at<T>(k.qkv), at<T>(k.dqkv), q_weight, k_weight, cosine, sine};
+      const float *q_cosine = base<float>(k.q_cosine), *q_sine = base<float>(k.q_sine);
+      const std::initializer_list<const void*> places{at<T>(k.qkv), at<T>(k.dqkv), q_weight, k_weight,
+                                                      cosine,       sine,          q_cosine, q_sine};
       with_pack<T>({k.shape.dimension / 2}, places, [&]<int n>(Int<n>) {
         RotateBackward<T, n> kernel{.of = rope<T, n>(k), .qkv = at<T>(k.qkv), .dqkv = at<T>(k.dqkv), .partial = floats(scratch_)};
         const std::int64_t blocks = blocks_for(k.shape.n, kRopeRows), D = k.shape.dimension;
@@ -403,6 +408,8 @@ class Launcher {
             .lanes = lanes,
             .cosine = moving<float>(k.cosine),
             .sine = moving<float>(k.sine),
+            .q_cosine = moving<float>(k.q_cosine ? k.q_cosine : k.cosine),
+            .q_sine = moving<float>(k.q_sine ? k.q_sine : k.sine),
             .q_weight = at<T>(k.q_weight),
             .k_weight = at<T>(k.k_weight),
             .first_key = at<std::int32_t>(k.first_key)};

@@ -22,6 +22,7 @@ struct RopeArguments {
   ops::RopeShape shape;
   int lanes = 1;  // per head: the least power of two from D / 2 / n on
   Moving<float> cosine, sine;
+  Moving<float> q_cosine, q_sine;  // of queries; the same as those of keys, or their own
   const T *q_weight = nullptr, *k_weight = nullptr;
   const std::int32_t* first_key = nullptr;  // [n]; null: a sequence is one document
 
@@ -48,7 +49,9 @@ struct RopeArguments {
   SPILLWAY_GPU void rotate(const Gpu& gpu, Halves<n>& x, int item, std::int64_t j, float direction) const {
     const int row = item / heads(), begin = first_key == nullptr ? 0 : gpu.load(first_key + row);
     const std::int64_t angle = (row % static_cast<int>(shape.sequence) - begin) * (shape.dimension / 2) + j;
-    const auto cosines = load_sums<n>(gpu, cosine.at(gpu) + angle), sines = load_sums<n>(gpu, sine.at(gpu) + angle);
+    const bool query = is_query(item);
+    const auto cosines = load_sums<n>(gpu, (query ? q_cosine : cosine).at(gpu) + angle),
+               sines = load_sums<n>(gpu, (query ? q_sine : sine).at(gpu) + angle);
     for (int i = 0; i < n; ++i) {
       const float c = cosines.x[i], s = direction * sines.x[i];
       const float a = x.a.x[i], b = x.b.x[i];

@@ -93,7 +93,7 @@ class Reference {
                              to = row * (s.heads + s.kv_heads) * s.dimension + head * s.dimension;
           std::vector<double> x = head_of(qkv, from, s.dimension);
           if (norm) scale_head(x, at(norm, k.type), rstd_of(x, s.epsilon), s.offset);
-          rotate(x, k, position_of(row, s.sequence, k), 1);
+          rotate(x, k, head, position_of(row, s.sequence, k), 1);
           for (std::int64_t j = 0; j < s.dimension; ++j) qk.set(to + j, x[static_cast<std::size_t>(j)]);
         },
         k);
@@ -108,7 +108,7 @@ class Reference {
         [&](std::int64_t row, std::int64_t head, const Place& norm) {
           const std::int64_t from = row * (s.heads + 2 * s.kv_heads) * s.dimension + head * s.dimension;
           std::vector<double> dy = head_of(dqkv, from, s.dimension);
-          rotate(dy, k, position_of(row, s.sequence, k), -1);
+          rotate(dy, k, head, position_of(row, s.sequence, k), -1);
           if (norm) {
             const std::vector<double> x = head_of(qkv, from, s.dimension);
             const Numbers stored = at(norm, k.type);
@@ -365,12 +365,14 @@ class Reference {
   static void scale_head(std::vector<double>& x, const Numbers& weight, double rstd, double offset) {
     for (std::size_t j = 0; j < x.size(); ++j) x[j] *= rstd * (offset + weight[static_cast<std::int64_t>(j)]);
   }
-  // Turns x by the angles of a position if `direction` is 1, and back if it is -1.
-  void rotate(std::vector<double>& x, const auto& k, std::int64_t position, double direction) const {
+  // Turns x of a head by the angles of a position if `direction` is 1, and back if it is -1.
+  void rotate(std::vector<double>& x, const auto& k, std::int64_t head, std::int64_t position, double direction) const {
     const std::size_t half = x.size() / 2;
+    const bool has_own = k.q_cosine && head < k.shape.heads;
+    const float *const cosine = floats(has_own ? k.q_cosine : k.cosine), *const sine = floats(has_own ? k.q_sine : k.sine);
     for (std::size_t j = 0; j < half; ++j) {
       const std::int64_t angle = position * static_cast<std::int64_t>(half) + static_cast<std::int64_t>(j);
-      const double c = floats(k.cosine)[angle], s = direction * floats(k.sine)[angle], a = x[j], b = x[j + half];
+      const double c = cosine[angle], s = direction * sine[angle], a = x[j], b = x[j + half];
       x[j] = a * c - b * s, x[j + half] = b * c + a * s;
     }
   }

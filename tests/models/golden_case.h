@@ -12,6 +12,7 @@
 
 #include "files/safetensors.h"
 #include "models/config.h"
+#include "models/weights_io.h"
 #include "tests/golden.h"
 #include "tests/models/in_core_runner.h"
 
@@ -21,6 +22,7 @@ struct GoldenCase {
   explicit GoldenCase(const std::string& name)
       : directory(golden_directory(name)),
         config(read_model_config(directory / "config.json")),
+        weights(directory),
         golden(directory / "golden.safetensors") {
     numbers = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
     steps = numbers.at("steps");
@@ -45,6 +47,8 @@ struct GoldenCase {
     golden.read(*stored, 0, values);
     return values;
   }
+  // The case's name of a tensor of the graph.
+  std::string named(const std::string& tensor) const { return name_in_file(weights, tensor); }
   AdamSettings adam(std::int64_t step) const {
     const auto& optimizer = numbers.at("optimizer");
     return {.lr = numbers.at("schedule").at("lrs")[static_cast<std::size_t>(step)],
@@ -57,7 +61,7 @@ struct GoldenCase {
 
   std::filesystem::path directory;
   ModelConfig config;
-  SafetensorsReader golden;
+  SafetensorsReader weights, golden;
   nlohmann::json numbers;
   std::int64_t steps = 0, batch = 0, sequence = 0;
   std::vector<std::int32_t> tokens, targets;  // [S,B,T]

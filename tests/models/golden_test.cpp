@@ -42,7 +42,8 @@ struct LogitDifference {
 LogitDifference logit_difference(const GoldenCase& golden, const InCoreRunner& runner) {
   const std::vector<float> x = runner.value("final norm");
   const Tensors parameters = runner.parameters();
-  const std::string gpt2_embedding = "transformer.wte.weight", embedding = "model.embed_tokens.weight";
+  const std::string gpt2_embedding = "transformer.wte.weight";
+  const std::string embedding = std::string(golden.config.tensor_prefix()) + "embed_tokens.weight";
   const std::string name = parameters.contains("lm_head.weight") ? "lm_head.weight"
                            : parameters.contains(embedding)      ? embedding
                                                                  : gpt2_embedding;
@@ -57,6 +58,7 @@ LogitDifference logit_difference(const GoldenCase& golden, const InCoreRunner& r
     for (std::size_t v = 0; v < V; ++v) {
       double logit = 0;
       for (std::size_t h = 0; h < H; ++h) logit += static_cast<double>(x[i * H + h]) * head[v * H + h];
+      logit *= golden.config.logit_factor;
       if (const double cap = golden.config.logit_softcap; cap > 0) logit = cap * std::tanh(logit / cap);
       logits.push_back(static_cast<float>(logit));
       const double difference = std::abs(logit - expected[i * V + v]);
@@ -96,7 +98,7 @@ class Golden : public ::testing::TestWithParam<std::string> {
     EXPECT_LT(relative_difference(runner.gradient_norm(), golden.numbers.at("grad_norm0")), allow.first_norm);
     double worst = 0;
     for (const auto& [name, gradient] : runner.gradients()) {
-      const double difference = relative_difference(gradient, golden.tensor("grad." + name));
+      const double difference = relative_difference(gradient, golden.tensor("grad." + golden.named(name)));
       worst = std::max(worst, difference);
       // Rounding does not cancel, as the true gradient of a key's bias does.
       const bool cancels = dtype == DType::bfloat16 && has_key_bias(name);
@@ -123,7 +125,8 @@ class Golden : public ::testing::TestWithParam<std::string> {
     }
     double worst_parameter = 0;
     for (const auto& [name, values] : runner.parameters()) {
-      const double difference = relative_difference(norm_of(values), golden.numbers.at("final_param_norms").at(name));
+      const double expected = golden.numbers.at("final_param_norms").at(golden.named(name));
+      const double difference = relative_difference(norm_of(values), expected);
       EXPECT_LT(difference, has_key_bias(name) ? 10 * allow.parameters : allow.parameters) << name;
       if (!has_key_bias(name)) worst_parameter = std::max(worst_parameter, difference);
     }
@@ -165,10 +168,21 @@ constexpr Tolerance kBFloat16Mixture = {.largest_logit = HUGE_VAL,
                                         .last_norm = 12 * kEpsilon,
                                         .curve = 4 * kEpsilon,
                                         .parameters = kEpsilon / 2};
-const Tolerance& bfloat16(const std::string& name) { return GoldenCase(name).config.experts > 0 ? kBFloat16Mixture : kBFloat16; }
+
+// Two cases amplify rounding more than that: PyTorch's own bf16 is 0.19 and 0.06 from their worst gradients in fp32 (0.03 to 0.06
+// in the other cases), and 4.4 % from the first norm of SmolLM3's five layers.
+Tolerance in_bfloat16(const std::string& name) {
+  if (GoldenCase(name).config.experts > 0) return kBFloat16Mixture;
+  const double times = name == "smollm3" ? 4 : name == "gemma3_wrapper" ? 1.5 : 1;
+  Tolerance allow = kBFloat16;
+  for (double Tolerance::* part :
+       {&Tolerance::largest_logit, &Tolerance::logits, &Tolerance::gradients, &Tolerance::first_norm, &Tolerance::last_norm})
+    allow.*part *= times;
+  return allow;
+}
 
 TEST_P(Golden, FirstStepInFloat32) { check_first_step(DType::float32, kFloat32); }
-TEST_P(Golden, FirstStepInBFloat16) { check_first_step(DType::bfloat16, bfloat16(GetParam())); }
+TEST_P(Golden, FirstStepInBFloat16) { check_first_step(DType::bfloat16, in_bfloat16(GetParam())); }
 
 TEST_P(Golden, CurveInFloat32) { check_curve(DType::float32, GoldenCase(GetParam()).batch, HeadMode::tiled, kFloat32); }
 // The balance loss of a mixture is one of the rows of a micro-batch, so that it is another where these are others.
@@ -178,7 +192,7 @@ TEST_P(Golden, CurveInFloat32WithAMicroBatchForEachSequence) {
   check_curve(DType::float32, micro_batch, HeadMode::fused, kFloat32);
 }
 TEST_P(Golden, CurveInBFloat16) {
-  check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, bfloat16(GetParam()));
+  check_curve(DType::bfloat16, GoldenCase(GetParam()).batch, HeadMode::fused, in_bfloat16(GetParam()));
 }
 
 // Documents that lie together in packs: gradients are those of the documents alone.

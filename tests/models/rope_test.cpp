@@ -17,14 +17,18 @@ struct Table {
             static_cast<double>(t) * std::pow(10000.0, -2.0 * static_cast<double>(j) / static_cast<double>(shape.dimension));
         cosine.push_back(static_cast<float>(std::cos(angle)));
         sine.push_back(static_cast<float>(std::sin(angle)));
+        q_cosine.push_back(2 * cosine.back()), q_sine.push_back(2 * sine.back());
       }
     }
   }
-  ops::RopeTable view() const { return {cosine.data(), sine.data(), first_key.empty() ? nullptr : first_key.data()}; }
+  // Queries turn by the same angles, times 2: a factor, as one that grows with the position is.
+  ops::RopeTable view() const {
+    return {{cosine.data(), sine.data()}, {q_cosine.data(), q_sine.data()}, first_key.empty() ? nullptr : first_key.data()};
+  }
   std::int64_t position(const RopeShape& shape, std::int64_t row) const {
     return row % shape.sequence - (first_key.empty() ? 0 : first_key[static_cast<std::size_t>(row)]);
   }
-  std::vector<float> cosine, sine;
+  std::vector<float> cosine, sine, q_cosine, q_sine;
   std::vector<std::int32_t> first_key;  // or none
 };
 
@@ -80,11 +84,11 @@ void check(const RopeShape& shape, bool normed, std::int64_t document = 0) {
   std::vector<double> dq(static_cast<std::size_t>(D), 0.5), dk(static_cast<std::size_t>(D), 0.5);
   for (std::int64_t row = 0; row < shape.n; ++row) {
     for (std::int64_t head = 0; head < rotated; ++head) {
-      const std::int64_t at = (row * all + head) * D, position = table.position(shape, row);
+      const std::int64_t at = (row * all + head) * D, angles = table.position(shape, row) * D / 2;
       const bool query = head < shape.heads;
-      const Head one =
-          reference(wide.data() + at, wide_gradient.data() + at, query ? wide_q : wide_k, table.cosine.data() + position * D / 2,
-                    table.sine.data() + position * D / 2, D, static_cast<double>(shape.epsilon));
+      const auto &cosine = query ? table.q_cosine : table.cosine, &sine = query ? table.q_sine : table.sine;
+      const Head one = reference(wide.data() + at, wide_gradient.data() + at, query ? wide_q : wide_k, cosine.data() + angles,
+                                 sine.data() + angles, D, static_cast<double>(shape.epsilon));
       for (std::int64_t i = 0; i < D; ++i) {
         expected[static_cast<std::size_t>((row * rotated + head) * D + i)] = one.y[static_cast<std::size_t>(i)];
         expected_gradient[static_cast<std::size_t>(at + i)] = one.dx[static_cast<std::size_t>(i)];

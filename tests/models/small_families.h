@@ -19,6 +19,53 @@ inline std::vector<std::string> trained_families() {
   return names;
 }
 
+inline void add_newer_parts(ModelConfig& config, const std::string& model_type) {
+  if (model_type == "phi3") {
+    config.rope.rotated = 12;
+    config.rope.scaling = {.kind = RopeScaling::Kind::longrope,
+                           .original_max_positions = 64,
+                           .attention_factor = 1.2,
+                           .short_factors = {1, 1.5, 2, 3, 4, 5},
+                           .long_factors = {}};
+  } else if (model_type == "smollm3") {
+    config.unrotated = {true, false};
+    config.tied_embeddings = true;
+  } else if (model_type == "ministral") {
+    config.windows = {0, 9};
+  } else if (model_type == "ministral3") {
+    config.rope.scaling = {.kind = RopeScaling::Kind::yarn,
+                           .factor = 4,
+                           .original_max_positions = 16,
+                           .attention_factor = 1.1,
+                           .beta_fast = 4,
+                           .beta_slow = 0.5};
+    config.rope.query_beta = 0.1;
+  } else if (model_type == "granite") {
+    config.attention_multiplier = 0.15;
+    config.residual_factor = 0.22;
+    config.logit_factor = 1.0 / 3;
+    config.embedding_factor = 12;
+  } else if (model_type == "seed_oss") {
+    config.qkv_bias = true;
+  }
+}
+
+inline void add_gemma_parts(ModelConfig& config, const std::string& model_type) {
+  config.tied_embeddings = true;
+  config.activation = Activation::gelu_tanh;
+  config.embedding_factor = 8;
+  config.padding_token = 3;
+  if (model_type == "gemma") return;
+  config.head_dim = 20;
+  config.query_scalar = 24;
+  config.windows = {7, 0};
+  if (model_type == "gemma3_text") {
+    config.window_rope = Rope{50, {}};
+  } else {
+    config.attention_softcap = 5, config.logit_softcap = 4;
+  }
+}
+
 // Small shapes with every feature somewhere; no size is a multiple of another without need.
 inline ModelConfig small_config(const std::string& model_type) {
   ModelConfig config;
@@ -60,16 +107,10 @@ inline ModelConfig small_config(const std::string& model_type) {
     if (model_type != "qwen3_moe") config.balance_coefficient = 0.02;
     if (model_type == "qwen2_moe") config.shared_expert_width = 56, config.qkv_bias = true;
     if (model_type == "qwen3_moe") config.head_dim = 24, config.dense_layers = {true, false};
-  } else if (model_type == "gemma2" || model_type == "gemma3_text") {
-    config.head_dim = 20;
-    config.tied_embeddings = true;
-    config.activation = Activation::gelu_tanh;
-    config.query_scalar = 24;
-    config.embedding_factor = 8;
-    config.padding_token = 3;
-    config.windows = {7, 0};
-    if (model_type == "gemma2") config.attention_softcap = 5, config.logit_softcap = 4;
-    if (model_type == "gemma3_text") config.window_rope = Rope{50, {}};
+  } else if (model_type.find("gemma") != std::string::npos) {
+    add_gemma_parts(config, model_type);
+  } else {
+    add_newer_parts(config, model_type);
   }
   return config;
 }

@@ -46,6 +46,26 @@ CASES = {
         **(SHAPE | dict(num_hidden_layers=3)), head_dim=16, moe_intermediate_size=40, num_experts=6,
         num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[1], output_router_logits=True,
         router_aux_loss_coef=0.02, tie_word_embeddings=False),
+    # Heads of which three quarters turn, projections that are one tensor each, and sequences longer than those of the
+    # frequencies' short factors.
+    "phi3_longrope": lambda: transformers.Phi3Config(
+        **SHAPE, tie_word_embeddings=True, original_max_position_embeddings=16, sliding_window=None, pad_token_id=None,
+        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=2 / 3,
+                             short_factor=[1.0, 1.1, 1.3, 1.6], long_factor=[1.0, 1.5, 3.0, 6.0])),
+    # Biases of queries, keys and values, and a head_dim of its own.
+    "seed_oss": lambda: transformers.SeedOssConfig(
+        **SHAPE, head_dim=16, attention_bias=True, attention_out_bias=True, attention_dropout=0.0, residual_dropout=0.0,
+        pad_token_id=None, tie_word_embeddings=False),
+    # Norms stored around 0, no norm behind a block.
+    "gemma": lambda: transformers.GemmaConfig(**SHAPE, head_dim=20),
+    # The caps and windows of Gemma 2 without its norms behind blocks.
+    "vaultgemma": lambda: transformers.VaultGemmaConfig(
+        **SHAPE, head_dim=20, query_pre_attn_scalar=24, sliding_window=7, attn_logit_softcapping=5.0,
+        final_logit_softcapping=4.0),
+    # A window in one layer, none in the other.
+    "ministral": lambda: transformers.MinistralConfig(
+        **SHAPE, head_dim=16, sliding_window=6, layer_types=["full_attention", "sliding_attention"],
+        tie_word_embeddings=False),
 }
 STEPS, BATCH, SEQUENCE, SEED = 12, 2, 32, 17
 SETTINGS = {"optimizer": {"name": "AdamW", "lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1},
@@ -57,7 +77,7 @@ TOLERANCES = {"losses": 2e-4, "grad_norms": 1e-3, "logits": 1e-4, "gradients": 1
 def scatter(model):
     """Sets norm weights around 1 (around 0 for Gemma, which adds 1), biases other than 0, and attention far from
     uniform."""
-    ones = 0.0 if model.config.model_type.startswith("gemma") else 1.0
+    ones = 0.0 if "gemma" in model.config.model_type else 1.0
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.ndim == 1:

@@ -20,6 +20,7 @@
 #include "trainer/keep/merged_weights.h"
 #include "trainer/keep/run_files.h"
 #include "trainer/keep/state_io.h"
+#include "trainer/keep/surroundings.h"
 #include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
 #include "trainer/options/options.h"
@@ -109,16 +110,34 @@ void require_space(const ExportOptions& options, const fs::path& place, Bytes ne
                 "Free some space, or choose another --out directory.");
 }
 
-// Writes the tensors of the model, or of its adapter, to one of the writers.
-void write_tensors(auto& writer, const UnitGraph& graph, ElementType type, const BlockSource& source, TensorsOf of) {
+void stop_where_interrupted(const InterruptHandler& interrupt) {
+  if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: nothing was exported", "");
+}
+
+void write_adapter_tensors(SafetensorsWriter& writer, const UnitGraph& graph, const BlockSource& source) {
   const InterruptHandler interrupt;
   export_weights(
-      graph, type, source,
+      graph, ElementType::f32, source,
       [&](std::string_view tensor, std::span<const std::byte> data) {
-        if (interrupt.requested()) throw Error(kExitInterrupted, "interrupted: nothing was exported", "");
+        stop_where_interrupted(interrupt);
         writer.append(tensor, data);
       },
-      of);
+      TensorsOf::adapter);
+  writer.finish();
+}
+
+void write_model_tensors(const fs::path& directory, Bytes shard_bytes, const UnitGraph& graph, ElementType type,
+                         const BlockSource& source, const Surroundings* around) {
+  std::vector<TensorToWrite> tensors = tensors_to_write(graph, type);
+  if (around != nullptr) around->complete(tensors);
+  ShardedSafetensorsWriter writer(directory, tensors, shard_bytes);
+  const InterruptHandler interrupt;
+  const TensorSink append = [&](std::string_view tensor, std::span<const std::byte> data) {
+    stop_where_interrupted(interrupt);
+    writer.append(tensor, data);
+  };
+  export_weights(graph, type, source, around != nullptr ? around->renamed(append) : append);
+  if (around != nullptr) around->copy(append);
   writer.finish();
 }
 
@@ -132,11 +151,13 @@ std::vector<std::string> names_of_targets(const UnitGraph& graph) {
   return names;
 }
 
-void write_adapter(const fs::path& directory, const RunOptions& run, AdapterConfig config, const UnitGraph& graph,
-                   const BlockSource& source) {
+void write_adapter(const fs::path& directory, const RunOptions& run, AdapterConfig config, const ModelConfig& model,
+                   const UnitGraph& graph, const BlockSource& source) {
   SafetensorsWriter writer(directory / "adapter_model.safetensors",
                            tensors_to_write(graph, ElementType::f32, TensorsOf::adapter));
-  write_tensors(writer, graph, ElementType::f32, source, TensorsOf::adapter);
+  write_adapter_tensors(writer, graph, source);
+  // The last parts would also name layers beside a text half.
+  if (model.is_text_half()) config.targets = adapted_layers(graph);
   if (config.targets.empty()) config.targets = names_of_targets(graph);
   if (config.base.empty())
     config.base = run.model.hub.empty() ? run.model.model : run.model.hub.substr(0, run.model.hub.find('@'));
@@ -177,7 +198,7 @@ ExportResult export_run(const ExportOptions& options) {
   if (adapter && !options.merge) {
     require_space(options, place, graph.trained_parameters * size_of(type));
     UnfinishedDirectory directory(place);
-    write_adapter(directory.path(), run, *adapter, graph, trained);
+    write_adapter(directory.path(), run, *adapter, config, graph, trained);
     directory.move_to_place();
     return {checkpoint.step, graph.trained_parameters, dtype, true};
   }
@@ -189,12 +210,11 @@ ExportResult export_run(const ExportOptions& options) {
   }
   const BlockSource source = [&](int block, std::int64_t begin, std::span<float> out) { merged->read(block, begin, out); };
   const std::int64_t parameters = graph.parameters - (adapter ? graph.trained_parameters : 0);
-  require_space(options, place, parameters * size_of(type));
+  std::optional<Surroundings> around;
+  if (config.is_text_half()) around.emplace(run.model.model, config, graph);
+  require_space(options, place, parameters * size_of(type) + (around ? around->bytes() : 0));
   UnfinishedDirectory directory(place);
-  {
-    ShardedSafetensorsWriter writer(directory.path(), tensors_to_write(graph, type), options.shard_bytes);
-    write_tensors(writer, graph, type, merged ? source : trained, TensorsOf::model);
-  }
+  write_model_tensors(directory.path(), options.shard_bytes, graph, type, merged ? source : trained, around ? &*around : nullptr);
   write_text_file(directory.path() / "config.json", config_json(config, dtype));
   copy_companions(run, directory.path());
   directory.move_to_place();

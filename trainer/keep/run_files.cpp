@@ -1,6 +1,6 @@
 #include "trainer/keep/run_files.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -26,9 +26,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kTokenizerFiles = {"tokenizer_config.json", "tokenizer.model",   "special_tokens_map.json",
-                                        "added_tokens.json",     "vocab.json",        "merges.txt",
-                                        "chat_template.jinja",   "chat_template.json"};
+// The last are of the images of a checkpoint whose text half is trained.
+constexpr std::array kTokenizerFiles = {"tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "processor_config.json",
+                                        "preprocessor_config.json",
+                                        "video_preprocessor_config.json"};
 constexpr const char *kTokenizer = "tokenizer.json", *kGeneration = "generation_config.json",
                      *kTemplates = "additional_chat_templates";
 constexpr Bytes kLargestRecord = 64 * kMiB;
@@ -69,11 +78,24 @@ std::string said(const T& value) {
 }
 
 std::string rope_words(const Rope& rope) {
-  constexpr std::string_view kKinds[] = {"none", "linear", "llama3"};
+  constexpr std::string_view kKinds[] = {"none", "linear", "llama3", "yarn", "longrope"};
   const RopeScaling& scaling = rope.scaling;
   const std::string_view kind = kKinds[std::min<std::size_t>(static_cast<std::size_t>(scaling.kind), std::size(kKinds) - 1)];
-  return fmt::format("{} (scaling {}: {}, {}, {}, {})", rope.theta, kind, scaling.factor, scaling.low_freq_factor,
-                     scaling.high_freq_factor, scaling.original_max_positions);
+  std::string words = fmt::format("{} (scaling {}: {}, {}, {}, {})", rope.theta, kind, scaling.factor, scaling.low_freq_factor,
+                                  scaling.high_freq_factor, scaling.original_max_positions);
+  if (kind == "yarn" || kind == "longrope")
+    words += fmt::format(" ({}, {}, {}, {}; {}; {})", scaling.attention_factor, scaling.beta_fast, scaling.beta_slow,
+                         scaling.truncate, fmt::join(scaling.short_factors, " "), fmt::join(scaling.long_factors, " "));
+  if (rope.rotated > 0 || rope.query_beta > 0) words += fmt::format(" ({}, {})", rope.rotated, rope.query_beta);
+  return words;
+}
+
+std::string unrotated_words(const ModelConfig& config) {
+  std::string words;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (!config.rotates(layer)) words += fmt::format("{}{}", words.empty() ? "" : " ", layer);
+  }
+  return words;
 }
 
 std::string experts_words(const ModelConfig& config) {
@@ -150,6 +172,7 @@ void keep_model_files(const std::string& run_directory, const RunOptions& option
 
 std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig& c) {
   return {{"model_type", std::string(c.family->model_type)},
+          {"checkpoint around it", std::string(c.wrapper)},
           {"hidden size", said(c.hidden)},
           {"layers", said(c.layers)},
           {"heads", said(c.heads)},
@@ -170,7 +193,10 @@ std::vector<std::pair<std::string, std::string>> properties_of(const ModelConfig
           {"norm epsilon", said(c.norm_eps)},
           {"activation", said(static_cast<int>(c.activation))},
           {"windows of layers", windows_words(c)},
-          {"attention scale", fmt::format("{} {} {}", c.scale_attention, c.scale_by_inverse_layer, c.query_scalar)},
+          {"layers without rotation", unrotated_words(c)},
+          {"attention scale",
+           fmt::format("{} {} {} {}", c.scale_attention, c.scale_by_inverse_layer, c.query_scalar, c.attention_multiplier)},
+          {"factors of residuals and logits", fmt::format("{} {}", c.residual_factor, c.logit_factor)},
           {"softcaps", fmt::format("{} {}", c.attention_softcap, c.logit_softcap)},
           {"padding token", said(c.padding_token)},
           {"embedding factor", said(c.embedding_factor)}};

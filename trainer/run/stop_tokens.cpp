@@ -44,7 +44,9 @@ std::set<std::int32_t> stop_tokens(const ModelOptions& options, const ModelConfi
   std::error_code ignored;
   const fs::path directory = fs::is_directory(model, ignored) ? fs::path(model) : fs::path(model).parent_path();
   std::set<std::int32_t> tokens = end_tokens_in(settings_of(directory / "generation_config.json"));
-  if (tokens.empty()) tokens = end_tokens_in(parsed_json(config.json_text));
+  const nlohmann::json whole = parsed_json(config.json_text);
+  if (tokens.empty()) tokens = end_tokens_in(whole);
+  if (tokens.empty() && config.is_text_half()) tokens = end_tokens_in(whole.at("text_config"));
   if (tokens.empty() && codec.end_of_text()) tokens.insert(*codec.end_of_text());
   return tokens;
 }
