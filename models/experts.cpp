@@ -25,6 +25,7 @@ ops::RouterShape router_shape_of(const ExpertsSpec& spec, std::int64_t rows) {
           .experts = std::ssize(spec.experts),
           .per_row = spec.per_row,
           .normalised = spec.normalised,
+          .factor = spec.factor,
           .shared = spec.shared.has_value()};
 }
 
@@ -163,7 +164,7 @@ class Mixture {
     const std::int64_t experts = std::ssize(spec_.experts), first = g * group_;
     ops::ExpertsShape shape{.router = router_shape(), .hidden = H(), .first = std::min(first, experts)};
     const bool is_shared = first >= experts;
-    shape.width = (is_shared ? *spec_.shared : spec_.experts.front()).gate.rows;
+    shape.width = (is_shared ? *spec_.shared : spec_.experts.front()).width;
     shape.count = is_shared ? 1 : std::min(group_, experts - first);
     return shape;
   }
@@ -203,7 +204,19 @@ Values add_values(ModelBuilder& builder, StreamValue input, const std::string& o
   return values;
 }
 
+void add_expert(BlockLayout& layout, const ExpertSpec& expert) {
+  layout.align();
+  for (const FileRows& rows : expert.up) layout.add_rows(rows.tensor, rows.begin, rows.count);
+  layout.align();
+  layout.add_rows(expert.down.tensor, expert.down.begin, expert.down.count);
+}
+
 }  // namespace
+
+FileRows whole(FileTensor tensor) {
+  const std::int64_t rows = tensor.rows;
+  return {std::move(tensor), 0, rows};
+}
 
 std::int64_t expert_elements(const ModelConfig& config) { return 3 * config.hidden * config.expert_width; }
 
@@ -224,9 +237,7 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
     const std::int64_t last = std::min(first + group, experts) - 1;
     BlockLayout of_group;
     for (std::int64_t i = first; i <= last; ++i) {
-      const ExpertSpec& expert = spec.experts[static_cast<std::size_t>(i)];
-      of_group.add_stack({expert.gate, expert.up});
-      of_group.add_stack({expert.down});
+      add_expert(of_group, spec.experts[static_cast<std::size_t>(i)]);
     }
     const std::string name = first == last ? fmt::format("{} expert {}", spec.name, first)
                                            : fmt::format("{} experts {} to {}", spec.name, first, last);
@@ -234,13 +245,11 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
   }
   if (spec.shared) {
     BlockLayout of_shared;
-    of_shared.add_stack({spec.shared->gate, spec.shared->up});
-    of_shared.add_stack({spec.shared->down});
+    add_expert(of_shared, *spec.shared);
     blocks.push_back(builder.add_block(spec.name + " shared expert", std::move(of_shared)));
   }
   // A row goes to k experts; which ones varies.
-  const ExpertSpec& one = spec.experts.front();
-  builder.set_idle((experts - spec.per_row) * (2 * one.gate.rows + one.down.columns) * one.down.rows);
+  builder.set_idle((experts - spec.per_row) * 3 * spec.experts.front().width * spec.router.columns);
 
   const auto groups = std::ssize(blocks);
   const bool is_one_unit = builder.experts_form() == ExpertsForm::layer || groups == 1;

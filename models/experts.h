@@ -18,9 +18,16 @@
 
 namespace spillway {
 
+struct FileRows {  // of a tensor of the model file
+  FileTensor tensor;
+  std::int64_t begin = 0, count = 0;
+};
+FileRows whole(FileTensor tensor);
+
 struct ExpertSpec {
-  FileTensor gate, up;  // [I,H]
-  FileTensor down;      // [H,I]
+  std::int64_t width = 0;    // I
+  std::vector<FileRows> up;  // gate, then up: together [2I,H]
+  FileRows down;             // [H,I]
 };
 
 struct ExpertsSpec {
@@ -33,6 +40,7 @@ struct ExpertsSpec {
   std::optional<FileTensor> shared_gate;  // [1,H]
   std::int64_t per_row = 0;               // k
   bool normalised = false;                // the weights of a row's experts are divided by their sum
+  float factor = 1;                       // on what all experts add to the residual stream
   Activation activation = Activation::silu;
   std::int64_t layer = 0;
   RouterLosses losses;

@@ -94,8 +94,10 @@ struct FamilyExperts {
   double balance_default = 0.001;
   ConfigKey shared_width;  // inner width of the shared expert; no key: there is none
   std::int64_t shared_width_default = 0;
-  bool some_layers_are_dense = false;                                    // mlp_only_layers and decoder_sparse_step say which
-  const char* block = "mlp";                                             // tensors: of a layer …
+  bool some_layers_are_dense = false;  // mlp_only_layers and decoder_sparse_step say which
+  bool stacked = false;                // the file has all experts of a layer in two tensors
+  const char* block = "mlp";           // tensors: of a layer …
+  const char* router = "gate";
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert
 };
 

@@ -119,6 +119,25 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   return spec;
 }
 
+// An expert with three tensors of its own.
+ExpertSpec own_expert(const FamilyExperts& names, const std::string& prefix, std::int64_t H, std::int64_t I) {
+  const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
+    return whole(file_matrix(prefix + name + ".weight", out, in));
+  };
+  return {.width = I, .up = {matrix(names.gate, I, H), matrix(names.up, I, H)}, .down = matrix(names.down, H, I)};
+}
+
+// One of those that share tensors of three dimensions: gate and up in one, down in the other.
+ExpertSpec stacked_expert(const ModelConfig& config, const std::string& prefix, std::int64_t expert) {
+  const std::int64_t E = config.experts, H = config.hidden, I = config.expert_width;
+  const auto rows = [&](const char* name, std::int64_t out, std::int64_t in) {
+    FileTensor all = file_matrix(prefix + name + ".weight", E * out, in);
+    all.stacked = E;
+    return FileRows{std::move(all), expert * out, out};
+  };
+  return {.width = I, .up = {rows(config.family->experts.up, 2 * I, H)}, .down = rows(config.family->experts.down, H, I)};
+}
+
 ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("{}layers.{}.", config.tensor_prefix(), layer);
   const FamilyExperts& names = config.family->experts;
@@ -127,19 +146,15 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   ExpertsSpec spec;
   spec.name = fmt::format("layer {}", layer);
   spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
-  spec.router = file_matrix(mlp + "gate.weight", config.experts, H);
-  for (std::int64_t expert = 0; expert < config.experts; ++expert) {
-    const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
-      return file_matrix(fmt::format("{}experts.{}.{}.weight", mlp, expert, name), out, in);
-    };
-    spec.experts.push_back({matrix(names.gate, I, H), matrix(names.up, I, H), matrix(names.down, H, I)});
-  }
+  spec.router = file_matrix(mlp + names.router + ".weight", config.experts, H);
+  for (std::int64_t expert = 0; expert < config.experts; ++expert)
+    spec.experts.push_back(names.stacked ? stacked_expert(config, mlp, expert)
+                                         : own_expert(names, fmt::format("{}experts.{}.", mlp, expert), H, I));
   if (const std::int64_t width = config.shared_expert_width; width > 0) {
-    const std::string shared = mlp + "shared_expert.";
-    spec.shared = {file_matrix(shared + "gate_proj.weight", width, H), file_matrix(shared + "up_proj.weight", width, H),
-                   file_matrix(shared + "down_proj.weight", H, width)};
+    spec.shared = own_expert(names, mlp + "shared_expert.", H, width);
     spec.shared_gate = file_matrix(mlp + "shared_expert_gate.weight", 1, H);
   }
+  spec.factor = static_cast<float>(config.residual_factor);
   spec.per_row = config.experts_per_token;
   spec.normalised = config.normalised_experts;
   spec.activation = config.activation;

@@ -54,6 +54,8 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
   piece.tensor = tensor.name;
   if (!tensor.is_matrix) {
     piece.file_shape = {tensor.rows};
+  } else if (tensor.stacked > 0) {
+    piece.file_shape = {tensor.stacked, tensor.rows / tensor.stacked, tensor.columns};
   } else if (tensor.layout == FileLayout::as_stored) {
     piece.file_shape = {tensor.rows, tensor.columns};
   } else {

@@ -18,6 +18,7 @@ struct RouterShape {
   std::int64_t experts = 0;  // E
   std::int64_t per_row = 0;  // k
   bool normalised = false;   // the weights of a row's experts are divided by their sum
+  float factor = 1;          // on all weights
   // There is one expert more, the E-th, to which every row goes. Its weight is the sigmoid of a score of its own.
   bool shared = false;
   std::int64_t columns() const { return experts + (shared ? 1 : 0); }  // of the scores

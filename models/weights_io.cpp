@@ -95,7 +95,11 @@ std::string place_of(const SafetensorsReader& reader) {
   return reader.files().size() == 1 ? reader.files()[0].string() : reader.files()[0].parent_path().string();
 }
 
-std::int64_t columns_of_file(const TensorPiece& piece) { return piece.file_shape.size() < 2 ? 1 : piece.file_shape[1]; }
+// A tensor of three dimensions is the matrix of its matrices, one below the other.
+std::int64_t columns_of_file(const TensorPiece& piece) { return piece.file_shape.size() < 2 ? 1 : piece.file_shape.back(); }
+std::int64_t rows_of_file(const TensorPiece& piece) {
+  return piece.file_shape.size() < 3 ? piece.file_shape[0] : piece.file_shape[0] * piece.file_shape[1];
+}
 
 // The place in the file's tensor of the piece's element (row, column).
 std::int64_t file_element(const TensorPiece& piece, std::int64_t row, std::int64_t column) {
@@ -395,7 +399,7 @@ void export_weights(const UnitGraph& graph, ElementType type, const BlockSource&
   std::vector<std::byte> data;
   for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, of)) {
     const TensorPiece& any = *pieces.front().piece;
-    const std::int64_t rows = any.file_shape[0], width = columns_of_file(any);
+    const std::int64_t rows = rows_of_file(any), width = columns_of_file(any);
     const std::int64_t strip_rows = std::clamp<std::int64_t>(kWeightsRange / width, 1, rows);
     StripReader reader(source, pieces);
     for (std::int64_t row = 0; row < rows; row += strip_rows) {

@@ -21,9 +21,11 @@ enum class Initial : std::uint8_t { normal, zeros, ones, uniform };  // initial 
 // (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
 // or (column_begin + j, row_begin + i) where the file has it transposed. One-dimensional tensors have columns = 1.
 struct TensorPiece {
-  std::string tensor;                    // name in the model file
-  std::vector<std::int64_t> file_shape;  // shape of the whole tensor in the file
-  int tensor_index = 0;                  // place of the tensor in the model's canonical order
+  std::string tensor;  // name in the model file
+  // Shape of the whole tensor in the file; one of three dimensions, a matrix for each expert, counts as the matrix of all of
+  // them, one below the other.
+  std::vector<std::int64_t> file_shape;
+  int tensor_index = 0;  // place of the tensor in the model's canonical order
   FileLayout layout = FileLayout::as_stored;
   Decay decay = Decay::applied;  // by the rank of the file's tensor: two or more dimensions decay
   std::int64_t row_begin = 0, column_begin = 0;

@@ -92,12 +92,12 @@ struct RouteRows {
     for (std::int64_t e = 0; e < shape.experts; ++e) {
       if (!is_taken(e)) continue;
       gpu.store(to.experts + place, static_cast<std::int32_t>(e));
-      gpu.store(to.weights + place, gpu.load(p + e) / whole);
+      gpu.store(to.weights + place, shape.factor * (gpu.load(p + e) / whole));
       ++place;
     }
     if (!shape.shared) return;
     gpu.store(to.experts + place, static_cast<std::int32_t>(shape.experts));
-    gpu.store(to.weights + place, gpu.load(p + shape.experts));
+    gpu.store(to.weights + place, shape.factor * gpu.load(p + shape.experts));
   }
 };
 
@@ -294,7 +294,7 @@ struct RouteBackward {
       gpu.store(d + e, from_float<T>(gpu.load(p + e) * (slope(gpu, first, e, along, whole, of_count) + shift)));
     if (!shape.shared || gpu.lane() != 0) return;
     const float s = gpu.load(p + shape.experts);
-    gpu.store(d + shape.experts, from_float<T>(s * (1.0f - s) * gpu.load(dweights + first + shape.per_row)));
+    gpu.store(d + shape.experts, from_float<T>(s * (1.0f - s) * shape.factor * gpu.load(dweights + first + shape.per_row)));
   }
 
  private:
@@ -302,7 +302,7 @@ struct RouteBackward {
   SPILLWAY_GPU float slope(const Gpu& gpu, std::int64_t first, std::int64_t e, float along, float whole, float of_count) const {
     float sum = totals == nullptr ? 0.0f : of_count * static_cast<float>(gpu.load(totals + e));
     for (std::int64_t j = 0; j < shape.per_row; ++j) {
-      if (gpu.load(routing.experts + first + j) == e) sum += (gpu.load(dweights + first + j) - along) / whole;
+      if (gpu.load(routing.experts + first + j) == e) sum += (shape.factor * gpu.load(dweights + first + j) - along) / whole;
     }
     return sum;
   }

@@ -51,6 +51,7 @@ OneRow expert_of_row(const Numbers& x, std::int64_t row, const Numbers& w, std::
 
 void run_reference(const Route& k, const PassMemory& memory) {
   const ops::RouterShape& s = k.shape;
+  const auto f = static_cast<double>(s.factor);
   const ops::Routing to = ops::routing_at(memory.at(k.routing), s);
   float* const log_sums = floats(memory, k.log_sums);
   auto* const fault = reinterpret_cast<std::int32_t*>(memory.at(k.fault));
@@ -77,7 +78,7 @@ void run_reference(const Route& k, const PassMemory& memory) {
       const std::int32_t e = experts[static_cast<std::size_t>(j)];
       const std::int64_t place = row * s.places() + j;
       to.experts[place] = e;
-      to.weights[place] = static_cast<float>(p[e] / (s.normalised && e < s.experts ? whole : 1));
+      to.weights[place] = static_cast<float>(f * p[e] / (s.normalised && e < s.experts ? whole : 1));
       places[static_cast<std::size_t>(e)].push_back(static_cast<std::int32_t>(place));
     }
   }
@@ -118,6 +119,7 @@ void run_reference(const AddRouting& k, const PassMemory& memory) {
 
 void run_reference(const RouteBackward& k, const PassMemory& memory) {
   const ops::RouterShape& s = k.shape;
+  const auto f = static_cast<double>(s.factor);
   const ops::Routing routing = ops::routing_at(memory.at(k.routing), s);
   const Numbers dlogits(memory.at(k.dlogits), k.type);
   const float* const dweights = floats(memory, k.dweights);
@@ -132,7 +134,8 @@ void run_reference(const RouteBackward& k, const PassMemory& memory) {
       along += static_cast<double>(dweights[place]) * routing.weights[place];
     }
     for (std::int64_t place = first; place < end; ++place)
-      dp[static_cast<std::size_t>(routing.experts[place])] = s.normalised ? (dweights[place] - along) / whole : dweights[place];
+      dp[static_cast<std::size_t>(routing.experts[place])] =
+          s.normalised ? (f * dweights[place] - along) / whole : f * dweights[place];
     double mean = 0;
     for (std::size_t e = 0; e < dp.size(); ++e) {
       if (k.balance > 0)
@@ -144,7 +147,7 @@ void run_reference(const RouteBackward& k, const PassMemory& memory) {
     for (std::size_t e = 0; e < dp.size(); ++e)
       dlogits.set(row * s.columns() + static_cast<std::int64_t>(e), p[e] * (dp[e] - mean + dz));
     const double of_shared = s.shared ? p[s.experts] : 0;
-    if (s.shared) dlogits.set(row * s.columns() + s.experts, of_shared * (1 - of_shared) * dweights[end]);
+    if (s.shared) dlogits.set(row * s.columns() + s.experts, of_shared * (1 - of_shared) * f * dweights[end]);
   }
 }
 

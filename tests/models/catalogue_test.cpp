@@ -61,6 +61,8 @@ TEST(Catalogue, ParameterCountsAreThePublishedOnes) {
       {"qwen3-32b", 32'762'123'264},
       {"mixtral-8x7b", 46'702'792'704},
       {"mixtral-8x22b", 140'620'634'112},
+      {"granite-3.1-1b-a400m", 1'334'628'352},
+      {"granite-3.1-3b-a800m", 3'298'793'472},
       {"qwen1.5-moe-a2.7b", 14'315'784'192},
       {"qwen3-30b-a3b", 30'532'122'624},
       {"olmoe-1b-7b", 6'919'161'856},

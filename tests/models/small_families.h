@@ -103,6 +103,7 @@ inline ModelConfig small_config(const std::string& model_type) {
     config.experts_per_token = 2;
     config.expert_width = 40;
     config.normalised_experts = model_type != "olmoe";
+    if (model_type == "granitemoe") config.residual_factor = 0.22, config.logit_factor = 0.4, config.tied_embeddings = true;
     config.router_z_coefficient = 0.01;
     if (model_type != "qwen3_moe") config.balance_coefficient = 0.02;
     if (model_type == "qwen2_moe") config.shared_expert_width = 56, config.qkv_bias = true;

@@ -37,6 +37,11 @@ CASES = {
         layer_types=["sliding_attention", "full_attention"],
         rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
                              full_attention=dict(rope_type="linear", rope_theta=500.0, factor=2.0))),
+    # Experts in tensors of three dimensions, and the factors of Granite.
+    "granitemoe": lambda: transformers.GraniteMoeConfig(
+        **(SHAPE | dict(intermediate_size=40)), num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=12.0,
+        attention_multiplier=0.15, residual_multiplier=0.22, logits_scaling=3.0, output_router_logits=True,
+        router_aux_loss_coef=0.02, pad_token_id=None, tie_word_embeddings=True),
     # A shared expert besides the others, whose weights are their probabilities.
     "qwen2_moe": lambda: transformers.Qwen2MoeConfig(
         **SHAPE, moe_intermediate_size=40, shared_expert_intermediate_size=72, num_experts=6, num_experts_per_tok=2,
@@ -105,6 +110,10 @@ def by_file_names(model, tensors):
     for name, tensor in tensors.items():
         if is_mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if model.config.model_type == "granitemoe":  # files have them stacked, too, under other names
+            for ours, file in (("experts.gate_up_proj", "input_linear.weight"),
+                               ("experts.down_proj", "output_linear.weight"), ("router.weight", "router.layer.weight")):
+                name = name.replace("block_sparse_moe." + ours, "block_sparse_moe." + file)
         stem, dot, last = name.rpartition(".experts.")
         if not dot:
             named[name] = tensor

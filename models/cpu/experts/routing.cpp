@@ -86,14 +86,15 @@ void route_backward(const ThreadPool& pool, const RouterShape& shape, const floa
         along += dweights[place] * routing.weights[place];
       }
     }
-    for (std::int64_t place = first; place < chosen; ++place) dp[routing.experts[place]] += (dweights[place] - along) / whole;
+    for (std::int64_t place = first; place < chosen; ++place)
+      dp[routing.experts[place]] += (shape.factor * dweights[place] - along) / whole;
     const float mean =
         sum_vectors(experts, [&](std::int64_t e, auto part) HWY_ATTR { return hn::Mul(load(dp + e, part), load(p + e, part)); });
     const Float shift = splat(z * log_sums[row] - mean);
     for_vectors(experts, [&](std::int64_t e, auto part)
                              HWY_ATTR { store(hn::Mul(load(p + e, part), hn::Add(load(dp + e, part), shift)), d + e, part); });
     if (!shape.shared) return;
-    const float slope_of_shared = p[experts] * (1.0f - p[experts]) * dweights[chosen];
+    const float slope_of_shared = p[experts] * (1.0f - p[experts]) * shape.factor * dweights[chosen];
     store(splat(slope_of_shared), d + experts, Part{1});
   });
 }
@@ -151,8 +152,8 @@ bool route(const ThreadPool& pool, const RouterShape& shape, float* scores, floa
       choose(p, shape, chosen);
       float whole = 0;
       for (std::int64_t j = 0; j < k; ++j) whole += p[chosen[j]];
-      for (std::int64_t j = 0; j < k; ++j) weights[j] = shape.normalised ? p[chosen[j]] / whole : p[chosen[j]];
-      if (shape.shared) chosen[k] = static_cast<std::int32_t>(experts), weights[k] = p[experts];
+      for (std::int64_t j = 0; j < k; ++j) weights[j] = shape.factor * (shape.normalised ? p[chosen[j]] / whole : p[chosen[j]]);
+      if (shape.shared) chosen[k] = static_cast<std::int32_t>(experts), weights[k] = shape.factor * p[experts];
     }
   });
   // A counting sort: begins[e + 1] counts expert e, then says where its next place goes, and at last where it ends.

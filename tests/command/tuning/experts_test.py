@@ -8,7 +8,7 @@ import unittest
 
 from harness import GOLDEN, CommandTest, Golden, Run, arguments, read_safetensors, run, safetensors_bytes
 
-MIXTURES = ("mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+MIXTURES = ("granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
 
 
