@@ -43,7 +43,9 @@ std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int 
   const auto residual = matrix(slice.m, slice.n, Transpose::no, slice.ld_residual, slice.input);
 
   dnnl::post_ops post_ops;
-  if (slice.scale != 1) append_factor(post_ops, slice.scale);
+  // The library has no fast product whose factor comes before a sum as an operation of its own.
+  const bool scales_output = DNNL_VERSION_MAJOR < 3 && slice.scale != 1 && slice.store == Store::add && !slice.has_residual;
+  if (slice.scale != 1 && !scales_output) append_factor(post_ops, slice.scale);
   if (slice.store == Store::add) post_ops.append_sum(1.0f);
   if (slice.has_residual) post_ops.append_binary(dnnl::algorithm::binary_add, residual);
   const int before_residual = (slice.scale != 1 ? 1 : 0) + (slice.store == Store::add ? 1 : 0);
@@ -51,6 +53,9 @@ std::unique_ptr<LibraryProduct> compile_product(const dnnl::engine& engine, int 
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_post_ops(post_ops);
+#if DNNL_VERSION_MAJOR < 3
+  if (scales_output) attributes.set_output_scales(0, {slice.scale});
+#endif
 
   auto product = std::make_unique<LibraryProduct>();
   const auto compiled = describe_matmul(engine, a, b, slice.has_bias ? bias : dnnl::memory::desc(), c, attributes);
