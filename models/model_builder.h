@@ -32,7 +32,7 @@ struct FileTensor {
   Initial initial = Initial::normal;
   double deviation_divisor = 1;
   std::vector<RowRange> order;  // the file's rows in the block's order; empty: as in the file
-  std::int64_t stacked = 0;  // above 0: the file has the rows as so many matrices, in a tensor of three dimensions
+  std::int64_t stacked = 0;     // above 0: the file has the rows as so many matrices, in a tensor of three dimensions
 };
 FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout = FileLayout::as_stored,
                        double deviation_divisor = 1);
