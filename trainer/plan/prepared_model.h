@@ -40,6 +40,8 @@ class PreparedModel {
   const CompiledModel& of(const Plan& plan) const noexcept {
     return plan.choices.graph == 0 ? form_of(plan).tiled : form_of(plan).fused;
   }
+  // In the form with the smallest units: for runs without a backward, which lose nothing by it.
+  const CompiledModel& in_small_units() const noexcept { return in_groups_ ? in_groups_->tiled : whole_.tiled; }
   // What a plan's evaluations run.
   const CompiledModel& evaluation_of(const Plan& plan) const noexcept { return form_of(plan).tiled; }
   GraphCandidates graphs() const noexcept { return graphs_; }

@@ -32,6 +32,7 @@ CompiledModel compile(const CachedModelRequest& request, const ModelConfig& conf
                               .head = HeadMode::logits,
                               .scratch = scratch,
                               .context = request.context,
+                              .experts = ExpertsForm::groups,
                               .adapter = adapter_spec_of(request.options)});
 }
 

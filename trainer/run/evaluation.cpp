@@ -70,7 +70,7 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   require_threads(threads_of_run(options));
   const PreparedModel model(options);
   refuse_other_model(options, model.model().config);
-  const UnitGraph& graph = model.tiled().graph;
+  const UnitGraph& graph = model.in_small_units().graph;
   const DataRequest request = data_of(resolved, model);
   BatchSampler data(request);
 
@@ -79,10 +79,12 @@ EvaluationResult evaluate(const ResolvedOptions& resolved, std::optional<std::in
   result.model = weights.name;
   const Plan plan = evaluation_plan(graph, options.precision.dtype, budgets_of_run(options, {}, Where::here),
                                     {"evaluation", "shorter sequences or a smaller --micro-batch-size"});
-  ForwardRun run(
-      options,
-      {.plan = &plan, .model = &model.tiled(), .evaluation = &model.tiled(), .rank = {&model.device(), &model.pool(), nullptr}},
-      weights);
+  ForwardRun run(options,
+                 {.plan = &plan,
+                  .model = &model.in_small_units(),
+                  .evaluation = &model.in_small_units(),
+                  .rank = {&model.device(), &model.pool(), nullptr}},
+                 weights);
 
   const auto begin = std::chrono::steady_clock::now();
   result.loss = loss_over(run.executor(), data, {.micro_batch_size = options.batch.micro_batch_size}, [&] {

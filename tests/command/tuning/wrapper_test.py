@@ -107,7 +107,7 @@ class Wrapper(CommandTest):
                 (model / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
                 self.check_refusal(run("plan", *arguments({"model": model, "seq_length": 8})), 2, fragment)
         extra = self.with_names(lambda name: name.replace("layers.2.", "layers.3."))
-        self.check_refusal(run("eval", *arguments({"model": extra, "data": self.golden.data, "seq_length": 8})), 2,
+        self.check_refusal(run("eval", *arguments({"model": extra, "data": self.golden.data, "seq_length": 32})), 2,
                            "layers.2.")
         model = self.fresh("model")
         shutil.copytree(self.golden.model, model)
