@@ -113,7 +113,12 @@ class Packages(PackageTest):
         version = run("--version").out.split()[-1]
         self.assertEqual(wheel.name, f"spillway_train-{version}-{tag}.whl")
         self.assertRegex(tag, r"^py3-none-manylinux_2_\d+_x86_64$")
-        self.assertIn(f"\nVersion: {version}\n", contents[about + "METADATA"][0].decode())
+        metadata = contents[about + "METADATA"][0].decode()
+        self.assertIn(f"\nVersion: {version}\n", metadata)
+        # The extra brings the library that the program opens.
+        opens = re.search(rb"libcublasLt\.so\.(\d+)", (folder / "bin/spillway").read_bytes())
+        brings = re.search(r"(?m)^Requires-Dist: nvidia-cublas<\d+,>=(\d+); extra == 'cuda'$", metadata)
+        self.assertEqual(brings and brings.group(1), opens and opens.group(1).decode())
 
     def test_archives_run_alone_and_give_the_same_bits(self):
         tar, wheel = self.packaged()
