@@ -5,6 +5,7 @@
 #include <string>
 
 #include "memory/base/error.h"
+#include "memory/base/wheel_library.h"
 
 namespace spillway {
 namespace {
@@ -14,8 +15,8 @@ constexpr int kOldest = 21400;
 InputError cannot(const std::string& why) {
   return InputError(
       fmt::format("NCCL, by which ranks with a GPU each talk as processes: {}", why),
-      "Install NCCL 2.14 or later for this CUDA version (libnccl2, or pip's nvidia-nccl-cu13 with its lib folder in "
-      "LD_LIBRARY_PATH); or let one process have all GPUs of this host: --ranks N without a launcher.");
+      "Install NCCL 2.14 or later for this CUDA version (libnccl2, or pip's nvidia-nccl-cu13 in the active environment "
+      "or with its lib folder in LD_LIBRARY_PATH); or let one process have all GPUs of this host: --ranks N without a launcher.");
 }
 
 template <typename Function>
@@ -27,8 +28,9 @@ void find(void* library, const char* name, Function*& function) {
 }  // namespace
 
 NcclLibrary open_nccl(const char* name) {
-  void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw cannot(::dlerror());
+  std::string why;
+  void* const library = open_library(name, why);
+  if (library == nullptr) throw cannot(why);
   NcclLibrary functions{};
   find(library, "ncclGetVersion", functions.get_version);
   find(library, "ncclGetUniqueId", functions.get_unique_id);

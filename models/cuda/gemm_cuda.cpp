@@ -5,11 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "memory/base/error.h"
+#include "memory/base/wheel_library.h"
 #include "models/cuda/gemm.h"
 #include "models/cuda/gemm_identity.h"
+
+// The library's name stands in the program as it is: tools/package reads the version off it.
+#define SPILLWAY_TEXT_OF(number) #number
+#define SPILLWAY_NAME_OF(number) "libcublasLt.so." SPILLWAY_TEXT_OF(number)
 
 namespace spillway::cuda {
 namespace {
@@ -46,11 +52,13 @@ class Library {
 
  private:
   static void* open() {
-    const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-    void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    constexpr const char* kName = SPILLWAY_NAME_OF(CUBLAS_VER_MAJOR);
+    std::string why;
+    void* const handle = open_library(kName, why);
     if (handle == nullptr)
-      throw InputError(fmt::format("{} cannot be loaded: {}", name, ::dlerror()),
-                       "Install NVIDIA's CUDA libraries of that version, or add their folder to LD_LIBRARY_PATH.");
+      throw InputError(fmt::format("{} cannot be loaded: {}", kName, why),
+                       "Install NVIDIA's CUDA libraries of that version, or pip's nvidia-cublas in the active environment; or "
+                       "add their folder to LD_LIBRARY_PATH.");
     return handle;
   }
   template <typename F>

@@ -1,0 +1,4 @@
+"""`python -m spillway_train` is the command `spillway`."""
+from . import main
+
+main()
