@@ -105,9 +105,16 @@ std::vector<Counted> positions_and_rows(DType type) {
   return {
       {"rotate",
        [=](Operands& of) {
-         return Rotate{
-             type,          rope, angles(of), angles(of), of.numbers(type, kHead), of.numbers(type, kHead), matrix(of, qkv),
-             matrix(of, qk)};
+         return Rotate{type,
+                       rope,
+                       angles(of),
+                       angles(of),
+                       {},
+                       {},
+                       of.numbers(type, kHead),
+                       of.numbers(type, kHead),
+                       matrix(of, qkv),
+                       matrix(of, qk)};
        }},
       {"rotate_backward",
        [=](Operands& of) {
@@ -115,6 +122,8 @@ std::vector<Counted> positions_and_rows(DType type) {
                                rope,
                                angles(of),
                                angles(of),
+                               {},
+                               {},
                                of.numbers(type, kHead),
                                of.numbers(type, kHead),
                                matrix(of, qkv),

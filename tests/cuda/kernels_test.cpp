@@ -322,8 +322,16 @@ TEST(OnDeviceAlone, Rotate) {
                   const Place place = of.numbers(DType::float32, 30 * dim / 2);
                   return moves ? place.moving_with(ControlWord::position, dim / 2 * 4) : place;
                 };
-                return kernels::Rotate{
-                    type, shape, table(), table(), weight(of), weight(of), of.numbers(type, all), of.numbers(type, turned)};
+                return kernels::Rotate{type,
+                                       shape,
+                                       table(),
+                                       table(),
+                                       {},
+                                       {},
+                                       weight(of),
+                                       weight(of),
+                                       of.numbers(type, all),
+                                       of.numbers(type, turned)};
               },
               what.c_str(), true, {2.0, false, moves && dimension <= 64 ? 1 : 0});
         }
@@ -335,6 +343,8 @@ TEST(OnDeviceAlone, Rotate) {
                                                shape,
                                                of.numbers(DType::float32, 30 * dim / 2),
                                                of.numbers(DType::float32, 30 * dim / 2),
+                                               {},
+                                               {},
                                                weight(of),
                                                weight(of),
                                                of.numbers(type, all),
@@ -360,8 +370,16 @@ TEST(OnDeviceAlone, RotateDocuments) {
       const auto table = [&](Operands& of) { return of.numbers(DType::float32, shape.sequence * dimension / 2); };
       check_kernel(
           [&](Operands& of) {
-            kernels::Rotate k{
-                type, shape, table(of), table(of), weight(of), weight(of), of.numbers(type, all), of.numbers(type, turned)};
+            kernels::Rotate k{type,
+                              shape,
+                              table(of),
+                              table(of),
+                              {},
+                              {},
+                              weight(of),
+                              weight(of),
+                              of.numbers(type, all),
+                              of.numbers(type, turned)};
             k.first_key = documents_of(of, rows, shape.sequence);
             return k;
           },
@@ -369,7 +387,7 @@ TEST(OnDeviceAlone, RotateDocuments) {
       check_kernel(
           [&](Operands& of) {
             kernels::RotateBackward k{
-                type, shape, table(of), table(of), weight(of), weight(of), of.numbers(type, all), of.numbers(type, all)};
+                type, shape, table(of), table(of), {}, {}, weight(of), weight(of), of.numbers(type, all), of.numbers(type, all)};
             if (has_norms)
               k.dq_weight = of.numbers(DType::float32, dimension), k.dk_weight = of.numbers(DType::float32, dimension);
             k.first_key = documents_of(of, rows, shape.sequence);

@@ -18,11 +18,13 @@
 namespace spillway {
 namespace {
 
-// The keys of log.jsonl, without samples, which are no figures, and without those of ranks and of the best evaluation: tables
-// keep the columns that they began with.
+// The keys of log.jsonl, without samples, which are no figures, and without those of ranks, of mixtures and of the best
+// evaluation: tables keep the columns that they began with.
 std::vector<std::string> columns() {
   std::vector<std::string> keys = log_keys();
-  for (const char* other : {"sample", "network_bytes", "eval_loss_before", "best"}) std::erase(keys, other);
+  for (const char* other : {"sample", "network_bytes", "eval_loss_before", "best", "lm_loss", "aux_loss", "router_z_loss",
+                            "expert_load_most", "expert_load_least", "expert_entropy"})
+    std::erase(keys, other);
   return keys;
 }
 

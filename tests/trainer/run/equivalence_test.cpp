@@ -315,6 +315,12 @@ INSTANTIATE_TEST_SUITE_P(Cases, GoldenParameters, ::testing::ValuesIn(golden_nam
 // A value that all scores of a row share has the gradient 0 but for rounding, which Adam scales up (tests/data/golden/README.md).
 bool has_key_bias(const std::string& tensor) { return tensor.ends_with("c_attn.bias") || tensor.ends_with("k_proj.bias"); }
 
+// The golden case of a checkpoint around a language model has an older spelling of the prefix than the model.
+std::string name_in_file(const std::string& tensor) {
+  const std::string ours = "model.language_model.";
+  return tensor.starts_with(ours) ? "language_model.model." + tensor.substr(ours.size()) : tensor;
+}
+
 TEST_P(GoldenParameters, NormsAfterTraining) {
   const nlohmann::json numbers = nlohmann::json::parse(std::ifstream(golden_directory(GetParam()) + "/golden.json"));
   const std::int64_t steps = numbers.at("steps"), batch = numbers.at("batch"), sequence = numbers.at("seq_len"),
@@ -355,13 +361,15 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
     const auto* weights = reinterpret_cast<const float*>(state[3 * block].data());  // then m and v
     for (const TensorPiece& piece : training.graph().blocks[block].pieces) {
       for (std::int64_t i = piece.begin; i < piece.begin + piece.elements(); ++i)
-        squares[piece.tensor] += static_cast<double>(weights[i]) * weights[i];
+        squares[name_in_file(piece.tensor)] += static_cast<double>(weights[i]) * weights[i];
     }
   }
   const auto& norms = numbers.at("final_param_norms");
-  EXPECT_EQ(squares.size(), norms.size());
+  // Of a checkpoint around a language model the other tensors are not trained.
+  EXPECT_EQ(squares.size() + numbers.value("untrained_tensors", std::size_t{0}), norms.size());
   double worst = 0;
   for (const auto& [tensor, norm] : norms.items()) {
+    if (!squares.contains(tensor) && numbers.contains("untrained_tensors")) continue;
     const double error = std::abs(std::sqrt(squares[tensor]) / norm.get<double>() - 1);
     EXPECT_LE(error, has_key_bias(tensor) ? 1e-3 : 1e-4) << tensor;
     if (!has_key_bias(tensor)) worst = std::max(worst, error);

@@ -112,8 +112,9 @@ class Bench {
                                       .dx = value(),
                                       .dweight = value()});
     const ops::RopeShape rope{n, n, 32, 8, 128, 1e-6f};
-    run("rotate", Rotate{type, rope, value(), value(), value(), value(), value(), value()});
-    run("rotate_backward", RotateBackward{type, rope, value(), value(), value(), value(), value(), value(), value(), value()});
+    run("rotate", Rotate{type, rope, value(), value(), {}, {}, value(), value(), value(), value()});
+    run("rotate_backward",
+        RotateBackward{type, rope, value(), value(), {}, {}, value(), value(), value(), value(), value(), value()});
     run("activate", Activate{type, Activation::silu, true, n, I, value(), value()});
     run("activate_backward", ActivateBackward{type, Activation::silu, true, n, I, value(), value(), value(), value()});
     run("column_sums", ColumnSums{type, n, H, value(), value()});
