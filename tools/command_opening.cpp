@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "files/posix_file.h"
 #include "memory/base/error.h"
 #include "tools/output_format.h"
@@ -41,6 +43,8 @@ OptionSource source_of(const ResolvedOptions& resolved, const std::string& flag)
   return source == resolved.sources.end() ? OptionSource::by_default : source->second;
 }
 
+void put_note(std::string_view note) { fmt::print(stderr, "note: {}\n", note); }
+
 void set_format(ResolvedOptions& resolved, const std::vector<std::string_view>& formats) {
   if (formats.empty()) {
     if (source_of(resolved, "format") == OptionSource::flag)
@@ -75,6 +79,7 @@ std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc,
   if (use.launch) take_ranks_of(*use.launch, flags);
   ResolvedOptions resolved = resolve_options(flags);
   if (use.launch) take_launch(*use.launch, resolved.options);
+  if (!use.launch || use.launch->rank == 0) std::ranges::for_each(resolved.notes, put_note);
   if (flags.print_config) {
     put(print_config(resolved));
     return std::nullopt;
@@ -83,9 +88,7 @@ std::optional<ResolvedOptions> resolve_run_flags(CommandLine& command, int argc,
   return resolved;
 }
 
-void settle_device_of(ResolvedOptions& resolved) {
-  settle_device(resolved, [](std::string_view note) { fmt::print(stderr, "note: {}\n", note); });
-}
+void settle_device_of(ResolvedOptions& resolved) { settle_device(resolved, put_note); }
 
 void put_out(const std::string& text, const std::string& out) {
   if (out.empty()) {

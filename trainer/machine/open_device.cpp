@@ -87,7 +87,7 @@ void settle_device(ResolvedOptions& resolved, const LogSink& say) {
       say(fmt::format("the run was on a GPU, and goes on on the CPU: {}; losses agree to rounding, not to the bit",
                       gpus.why_none));
     memory.device = DeviceChoice::cpu;
-    forget_host_of_loaded_run(resolved);
+    forget_host_of_files(resolved);
     return;
   }
   if (memory.device == DeviceChoice::automatic && gpus.usable.empty()) {

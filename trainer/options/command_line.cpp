@@ -169,6 +169,11 @@ void CommandLine::add_config_flags(RawFlags& flags) {
   add_collected("config", flags, "read options from a JSON file with keys of the flags' names; a flag wins")
       .type_name("FILE")
       ->group("Configuration");
+  add_collected("deepspeed-config", flags,
+                "read DeepSpeed's JSON: what has a meaning here takes effect, the rest is named with the reason; flags and "
+                "--config fill what it leaves to \"auto\", and may not disagree with the rest")
+      .type_name("FILE")
+      ->group("Configuration");
   app_->add_flag_callback(
           "--print-config", [&flags] { flags.print_config = true; },
           "print every option, its value and where it came from, and exit")

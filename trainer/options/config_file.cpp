@@ -71,7 +71,8 @@ std::map<std::string, std::vector<std::string>> parse_config_text(std::string_vi
     if (key == kProgramKey) continue;
     const Flag* flag = find_flag(key);
     if (flag == nullptr) {
-      const std::vector<std::string> known = flag_names();
+      std::vector<std::string> known = flag_names();
+      known.emplace_back("deepspeed-config");  // no key, but the answer to other trainers' own
       throw refusal_of({.name = key,
                         .said = fmt::format("unknown key {}", shown_name(key)),
                         .known = known,

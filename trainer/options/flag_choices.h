@@ -45,6 +45,14 @@ struct Names<DecayStyle> {
                                               {"wsd", DecayStyle::wsd}};
 };
 template <>
+struct Names<LrRule> {
+  static constexpr Named<LrRule> all[] = {{"spillway", LrRule::spillway}, {"deepspeed", LrRule::deepspeed}};
+};
+template <>
+struct Names<WarmupStyle> {
+  static constexpr Named<WarmupStyle> all[] = {{"linear", WarmupStyle::linear}, {"log", WarmupStyle::log}};
+};
+template <>
 struct Names<OptimizerChoice> {
   static constexpr Named<OptimizerChoice> all[] = {{"adamw", OptimizerChoice::adamw}};
 };

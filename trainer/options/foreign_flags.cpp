@@ -59,8 +59,10 @@ constexpr ForeignFlags kTable[] = {
     {"lr-wsd-decay-samples", "--lr-wsd-decay-iters", "In steps: samples / --global-batch-size."},
     {"lr-wsd-decay-style", "--lr-decay-style", "wsd decays linearly, over its last --lr-wsd-decay-iters."},
     {"learning-rate-decay-frac final-learning-rate-frac -q", "--min-lr", "A rate, not a fraction: the fraction x --lr."},
-    {"warmup-min-lr lr-warmup-init warmup-max-lr decay-lr cos-min-ratio warmup-min-ratio",
-     "--lr-decay-style --lr-warmup-iters --min-lr", "Warm-up is linear from lr / (its steps); constant is without decay."},
+    {"warmup-min-lr warmup-min-ratio", "--lr-warmup-init", "A rate, not a share of --lr."},
+    {"warmup-type", "--lr-warmup-style", "log goes with --lr-rule deepspeed."},
+    {"warmup-max-lr decay-lr cos-min-ratio", "--lr --min-lr --lr-decay-style",
+     "--lr is the rate after warm-up, --min-lr the one at the end of the decay; constant is without decay."},
 
     // Optimizer.
     {"adam-epsilon epsilon", "--adam-eps", ""},
@@ -117,9 +119,9 @@ constexpr ForeignFlags kTable[] = {
      "data-parallel-sharding-strategy use-torch-fsdp2 use-megatron-fsdp -z",
      "--zero-stage", "auto or 0 to 3, over --ranks."},
     {"zero-hpz-partition-size", "--zero-group-size", "Ranks that share one copy."},
-    {"deepspeed deepspeed-transformer-kernel", "--micro-batch-size --global-batch-size --device-memory --nvme",
-     "This version reads no DeepSpeed JSON. --global-batch-size is its train_batch_size; what offload blocks and bucket sizes "
-     "say there, the planner finds from --device-memory and --nvme."},
+    {"deepspeed deepspeed-config-file", "--deepspeed-config",
+     "It reads DeepSpeed's JSON; flags fill what that leaves to \"auto\"."},
+    {"deepspeed-transformer-kernel", "", kNothingToTune},
     {"tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
      "expert-tensor-parallel-size expert-parallel-size num-layers-per-virtual-pipeline-stage sequence-parallel "
      "tensor-parallel-size "

@@ -13,9 +13,6 @@ constexpr LaterFlags kTable[] = {
      "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
     {"reduce-dtype", "this version's ranks add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
-    {"deepspeed-config", "this version does not read DeepSpeed's JSON",
-     "Say it with flags, or with their names as keys in --config FILE: --micro-batch-size, --global-batch-size, --lr, "
-     "--clip-grad, --device-memory, --nvme."},
 };
 
 }  // namespace

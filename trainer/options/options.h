@@ -22,6 +22,8 @@ enum class DataFormat : std::uint8_t { automatic, u16 };
 enum class TrainOn : std::uint8_t { assistant, last, all };
 enum class TextEnds : std::uint8_t { both, none };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
+enum class LrRule : std::uint8_t { spillway, deepspeed };  // lr_schedule.h says how they differ
+enum class WarmupStyle : std::uint8_t { linear, log };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
@@ -102,6 +104,9 @@ struct ScheduleOptions {
   std::optional<std::int64_t> lr_decay_iters;      // train_iters where not given
   std::optional<std::int64_t> lr_wsd_decay_iters;  // a tenth of the decay steps where not given
   DecayStyle lr_decay_style = DecayStyle::linear;
+  LrRule lr_rule = LrRule::spillway;
+  double lr_warmup_init = 0;  // the rate that warm-up begins from
+  WarmupStyle lr_warmup_style = WarmupStyle::linear;
 };
 
 struct PrecisionOptions {

@@ -12,6 +12,7 @@
 #include "models/catalogue/catalogue.h"
 #include "trainer/options/adapter_of.h"
 #include "trainer/options/config_file.h"
+#include "trainer/options/deepspeed/deepspeed_file.h"
 #include "trainer/options/flag_table.h"
 #include "trainer/options/hub_cache.h"
 #include "trainer/options/model_of.h"
@@ -180,10 +181,29 @@ void find_copies(ResolvedOptions& resolved) {
     find(kKeptTokenizer, resolved.options.model.kept_tokenizer);
 }
 
+// DeepSpeed's JSON is read with the other files and flags in sight: they fill what it leaves to "auto".
+void apply_deepspeed(const std::string& path, const Given& filed, const std::string& config_path, const Given& typed,
+                     ResolvedOptions& resolved) {
+  ResolvedOptions beside = resolved;
+  apply(filed, OptionSource::config_file, config_path, beside);
+  apply(typed, OptionSource::flag, "", beside);
+  const auto is_given = [&](std::string_view flag) {
+    return filed.contains(std::string(flag)) || typed.contains(std::string(flag));
+  };
+  DeepSpeedFile file = read_deepspeed_file(path, {beside.options, is_given});
+  resolved.notes = std::move(file.notes);
+  for (const DeepSpeedSays& said : file.says) {
+    const OptionSource source = said.by_default ? OptionSource::deepspeed_default : OptionSource::deepspeed_file;
+    apply({{said.flag, said.texts}}, source, path, resolved);
+  }
+}
+
 std::string_view name_of(OptionSource source) {
   switch (source) {
     case OptionSource::by_default: return "default";
     case OptionSource::loaded_run: return "loaded run";
+    case OptionSource::deepspeed_default: return "DeepSpeed's default";
+    case OptionSource::deepspeed_file: return "DeepSpeed's file";
     case OptionSource::config_file: return "config file";
     case OptionSource::flag: return "flag";
   }
@@ -196,12 +216,13 @@ std::string absolute(const std::string& path) {
 
 }  // namespace
 
-void forget_host_of_loaded_run(ResolvedOptions& resolved) {
+void forget_host_of_files(ResolvedOptions& resolved) {
   MemoryOptions& memory = resolved.options.memory;
   if (memory.device != DeviceChoice::cpu) return;
   const auto forget = [&](const std::string& flag, auto& value, const auto& host) {
     const auto source = resolved.sources.find(flag);
-    if (source == resolved.sources.end() || source->second != OptionSource::loaded_run || value != host) return;
+    if (source == resolved.sources.end() || value != host) return;
+    if (source->second != OptionSource::loaded_run && source->second != OptionSource::deepspeed_file) return;
     value = {};
     resolved.sources.erase(source);
   };
@@ -217,7 +238,11 @@ void use_one_rank(RunOptions& options) { options.parallel = {.threads = options.
 ResolvedOptions resolve_options(const RawFlags& flags) {
   Given typed = flags.given;
   Given filed;
-  std::string config_path;
+  std::string config_path, deepspeed_path;
+  if (const auto deepspeed = typed.find("deepspeed-config"); deepspeed != typed.end()) {
+    deepspeed_path = FlagValue("--deepspeed-config", deepspeed->second).text();
+    typed.erase(deepspeed);
+  }
   if (const auto config = typed.find("config"); config != typed.end()) {
     config_path = FlagValue("--config", config->second).text();
     filed = read_config_file(config_path, "--config");
@@ -236,6 +261,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   }
   find_kept_input(resolved.options.data, resolved.options.checkpoint.save);
   const RunOptions began = resolved.options;
+  if (!deepspeed_path.empty()) apply_deepspeed(deepspeed_path, filed, config_path, typed, resolved);
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
   keep_one_of_alternatives(resolved);
@@ -243,7 +269,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   refuse_other_split(began, resolved.options);
   find_on_hub(resolved.options.model, began.model.model, is_of_loaded_run("model", resolved));
   find_copies(resolved);
-  forget_host_of_loaded_run(resolved);
+  forget_host_of_files(resolved);
   validate(resolved.options);
   return resolved;
 }

@@ -171,12 +171,18 @@ void add_learning_rate(std::vector<Flag>& table) {
       "min-lr", "R", F::real, "at the end of the decay", SET { o.schedule.min_lr = at_least_zero(v); },
       GET { return o.schedule.min_lr; });
   add(
-      "lr-warmup-iters", "N", F::integer, "steps of linear warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
+      "lr-warmup-iters", "N", F::integer, "steps of warm-up", SET { o.schedule.lr_warmup_iters = steps(v, 0); },
       GET { return o.schedule.lr_warmup_fraction ? json(nullptr) : json(o.schedule.lr_warmup_iters); });
   add(
       "lr-warmup-fraction", "R", F::real, "in place of --lr-warmup-iters: share of the decay steps, rounded up to whole steps",
       SET { o.schedule.lr_warmup_fraction = v.real(0, Bound::included, 1, Bound::included); },
       GET { return optional_json(o.schedule.lr_warmup_fraction); });
+  add(
+      "lr-warmup-init", "R", F::real, "the rate that warm-up begins from", SET { o.schedule.lr_warmup_init = at_least_zero(v); },
+      GET { return o.schedule.lr_warmup_init; });
+  add(
+      "lr-warmup-style", names_of<WarmupStyle>("|"), F::text, "log: with --lr-rule deepspeed, whose own default it is",
+      SET { set_choice(o.schedule.lr_warmup_style, v); }, GET { return choice_json(o.schedule.lr_warmup_style); });
   add(
       "lr-decay-iters", "N", F::integer, "step at which the decay, warm-up included, has ended (default: --train-iters)",
       SET { o.schedule.lr_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_decay_iters); });
@@ -186,6 +192,10 @@ void add_learning_rate(std::vector<Flag>& table) {
   add(
       "lr-wsd-decay-iters", "N", F::integer, "of wsd, its last steps (default: a tenth of the decay steps)",
       SET { o.schedule.lr_wsd_decay_iters = steps(v, 1); }, GET { return optional_json(o.schedule.lr_wsd_decay_iters); });
+  add(
+      "lr-rule", names_of<LrRule>("|"), F::text,
+      "deepspeed: the rates of its WarmupLR (constant), WarmupDecayLR (linear) or WarmupCosineLR (cosine), a step late as there",
+      SET { set_choice(o.schedule.lr_rule, v); }, GET { return choice_json(o.schedule.lr_rule); });
 }
 
 void add_precision(std::vector<Flag>& table) {

@@ -121,6 +121,18 @@ void validate_evaluations(const RunOptions& options) {
                     options.stopping.threshold));
 }
 
+void validate_rule(const ScheduleOptions& schedule) {
+  if (schedule.lr_warmup_init > schedule.lr)
+    throw InputError(fmt::format("--lr-warmup-init: found {}, allowed: at most --lr, {}", schedule.lr_warmup_init, schedule.lr));
+  if (schedule.lr_rule == LrRule::deepspeed) {
+    if (schedule.lr_decay_style == DecayStyle::wsd)
+      throw InputError("--lr-decay-style: found wsd with --lr-rule deepspeed, allowed: constant, linear, cosine");
+    return;
+  }
+  if (schedule.lr_warmup_style == WarmupStyle::log)
+    throw InputError("--lr-warmup-style: found log without --lr-rule deepspeed, allowed: linear, or together with it");
+}
+
 }  // namespace
 
 void refuse_what_needs_a_device(const MemoryOptions& memory) {
@@ -151,6 +163,7 @@ void validate(RunOptions& options) {
   if (options.schedule.min_lr > options.schedule.lr) {
     throw InputError(fmt::format("--min-lr: found {}, allowed: at most --lr, {}", options.schedule.min_lr, options.schedule.lr));
   }
+  validate_rule(options.schedule);
   // Throws if the spans do not fit one another. The steps of epochs are known later (settle_by_data).
   if (!options.batch.epochs) (void)LrSchedule(options.schedule, options.batch.train_iters);
   if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
