@@ -17,7 +17,7 @@ class ApartGolden(CommandTest):
     def test_golden_curves(self):
         for update_on, tier in (("host", "host"), ("device", "nvme")):
             self.each(lambda golden, update_on=update_on, tier=tier: self.train(golden.flags(
-                device="cpu-apart", micro_batch_size=1, device_memory="64MiB", host_memory="256MiB",
+                device="cpu-apart", micro_batch_size=golden.micro_batch, device_memory="64MiB", host_memory="256MiB",
                 nvme=self.fresh_directory("nvme"), update_on=update_on, parameter_tier=tier, optimizer_tier=tier,
                 activation_tier="host")), FP32)
 

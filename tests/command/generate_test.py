@@ -147,7 +147,8 @@ class Generation(CommandTest):
             with self.subTest(name):
                 config = json.loads((GOLDEN / name / "config.json").read_text())
                 directory = self.fresh_directory("family")
-                (directory / "config.json").write_text(json.dumps({**config, "vocab_size": 260}))
+                config.get("text_config", config)["vocab_size"] = 260
+                (directory / "config.json").write_text(json.dumps(config))
                 for dtype in ("bf16", "fp32"):
                     text = self.generate(model=directory / "config.json", prompt="q", max_new_tokens=6, dtype=dtype)[0]
                     self.assertEqual(len(text["tokens"]) if text["stopped"] != "end of text" else 6, 6)
