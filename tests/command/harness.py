@@ -244,6 +244,9 @@ class Run:
     def choices(self):
         return self.plan["choices"]
 
+    def micro_batch_size(self):
+        return json.loads((self.path / "run.json").read_text())["micro-batch-size"]
+
 
 class CommandTest(unittest.TestCase):
     maxDiff = 2000

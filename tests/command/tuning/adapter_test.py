@@ -99,6 +99,7 @@ class Adapters(AdapterTest):
             losses = []
             for model in ({"model": merged}, {"model": peft.golden.model, "adapter": adapter}, {"load": runs[0].path}):
                 outcome = run("eval", *arguments({**model, "data": first, "dtype": "fp32", "format": "json",
+                                                  "micro_batch_size": batch,
                                                   "seq_length": peft.golden.json["seq_len"]}))
                 self.assertEqual(outcome.code, 0, str(outcome))
                 losses.append(json.loads(outcome.out)["loss"])
