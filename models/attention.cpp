@@ -17,7 +17,7 @@ struct Parameters {
 
 Parameters lay_out(BlockLayout& layout, const AttentionSpec& spec) {
   Parameters at;
-  at.norm = add_norm(layout, spec.norm);
+  if (spec.norm) at.norm = add_norm(layout, *spec.norm);
   at.qkv_weight = layout.add_stack(spec.qkv_weights);
   at.qkv_bias = layout.add_stack(spec.qkv_biases);
   if (spec.q_norm) at.q_norm = layout.add_stack({*spec.q_norm});
@@ -46,8 +46,8 @@ class Attention {
     const Values& v = values_;
     const Place x = value_place(v.input.value), y = value_place(v.output.value);
     PassDraft pass;
-    const Place xn = pass.room(n() * H() * e());
-    pass.add(norm().forward(x, xn, v.statistics));
+    const Place xn = spec_.norm ? pass.room(n() * H() * e()) : x;
+    if (spec_.norm) pass.add(norm().forward(x, xn, v.statistics));
     pass.add(qkv().forward(xn, v.qkv));
     for (std::size_t i = 0; i < spec_.qkv_weights.size(); ++i) add_forward(pass, qkv_adapter(i), xn, qkv_window(v.qkv, i));
     const Inputs in = rotated(pass, Again::no);
@@ -136,12 +136,13 @@ class Attention {
     }
     if (spec_.norms_all_heads) add_heads_backward(pass, dqkv);
 
-    const Place xn = pass.room(n() * H() * e()), dxn = pass.room(n() * H() * e());
-    pass.add(norm().again(x, v.statistics, xn));
+    // Without a norm the product itself brings the residual's gradient.
+    const Place xn = spec_.norm ? pass.room(n() * H() * e()) : x, dxn = spec_.norm ? pass.room(n() * H() * e()) : dx;
+    if (spec_.norm) pass.add(norm().again(x, v.statistics, xn));
     qkv().add_gradients(pass, dqkv, xn);
-    pass.add(qkv().input_gradient(dqkv, dxn, compute_.dtype));
+    pass.add(qkv().input_gradient(dqkv, dxn, compute_.dtype, spec_.norm ? Place{} : dy));
     for (std::size_t i = 0; i < spec_.qkv_weights.size(); ++i) add_backward(pass, qkv_adapter(i), qkv_window(dqkv, i), xn, dxn);
-    pass.add(norm().backward(compute_.dtype, dxn, x, v.statistics, dy, dx));
+    if (spec_.norm) pass.add(norm().backward(compute_.dtype, dxn, x, v.statistics, dy, dx));
     return pass;
   }
 
@@ -201,7 +202,7 @@ class Attention {
                                .rows = n(),
                                .hidden = of.width,
                                .stride = qkv_width(),
-                               .epsilon = spec_.norm.epsilon,
+                               .epsilon = spec_.head_norm_epsilon,
                                .offset = spec_.head_norm_offset,
                                .x = x,
                                .weight = weight(of.weight),
@@ -264,11 +265,11 @@ class Attention {
   Linear output() const {
     return {compute_, n(), o_width(), H(), at_.output_weight, at_.output_bias, 0, 0, spec_.residual_factor};
   }
-  NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
+  NormKernels norm() const { return {compute_, *spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
 
   ops::RopeShape rope_shape() const {
-    return {n(), compute_.sequence, spec_.heads, spec_.kv_heads, spec_.head_dim, spec_.norm.epsilon, spec_.head_norm_offset};
+    return {n(), compute_.sequence, spec_.heads, spec_.kv_heads, spec_.head_dim, spec_.head_norm_epsilon, spec_.head_norm_offset};
   }
   ops::AttentionShape shape() const {
     return {.sequences = compute_.sequences,
@@ -311,7 +312,7 @@ StreamValue add_attention(ModelBuilder& builder, StreamValue input, const std::s
   Values values;
   values.input = input;
   values.output = builder.add_stream_value(output_name, spec.output_weight.rows);
-  values.statistics = add_saved(" statistics", norm_statistics_bytes(compute, spec.norm));
+  if (spec.norm) values.statistics = add_saved(" statistics", norm_statistics_bytes(compute, *spec.norm));
   values.qkv = add_saved(" qkv", n * (o_width + 2 * kv_width) * element);
   values.o = add_saved(" o", n * o_width * element);
   values.lse = add_saved(" lse", n * spec.heads * word);

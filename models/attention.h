@@ -1,5 +1,6 @@
-// The attention half of a layer, in this order: norm; queries, keys and values by one product; head norms and rotary positions;
-// causal attention; output product; in some families a norm of its result; residual. Not here: what the kernels are (kernels.h).
+// The attention half of a layer, in this order: norm, in most families; queries, keys and values by one product; head norms and
+// rotary positions; causal attention; output product; in some families a norm of its result; residual.
+// Not here: what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch = B sequences x T tokens, H hidden, D head dimension, Hq / Hkv query / key-value heads.
 #pragma once
@@ -16,14 +17,15 @@ namespace spillway {
 
 struct AttentionSpec {
   std::string name;                       // name of the unit, "layer 3 attention"
-  NormSpec norm;                          // over H
+  std::optional<NormSpec> norm;           // over H, on the input
   std::optional<NormSpec> post_norm;      // over H, on the output product's result
   std::vector<FileTensor> qkv_weights;    // queries, keys, values: together [(Hq+2Hkv)*D, H]
   std::vector<FileTensor> qkv_biases;     // together [(Hq+2Hkv)*D], or none
   std::optional<FileTensor> q_norm;       // [D], RMSNorm of each head; both or neither, and only with rotary positions
   std::optional<FileTensor> k_norm;       // [D]
   bool norms_all_heads = false;           // these two are of all heads of a row together: [Hq*D] and [Hkv*D]
-  float head_norm_offset = 0;             // added to the stored weights of these two
+  float head_norm_epsilon = 0;            // of these two
+  float head_norm_offset = 0;             // added to their stored weights
   FileTensor output_weight;               // [H, Hq*D]
   std::optional<FileTensor> output_bias;  // [H]
   std::int64_t heads = 0;                 // Hq

@@ -64,6 +64,38 @@ constexpr FamilyRow vaultgemma() {
   return row;
 }
 
+// The part of the row that OLMo 2 and 3 share.
+constexpr FamilyRow olmo(std::string_view model_type, std::string_view architecture) {
+  return {.model_type = model_type,
+          .architecture = architecture,
+          .defaults = {.hidden = 4096,
+                       .layers = 32,
+                       .heads = 32,
+                       .mlp_width = 11008,
+                       .vocab = 50304,
+                       .max_positions = 2048,
+                       .norm_eps = 1e-5,
+                       .padding_token = 1},
+          .norm_names = {.attention = nullptr,
+                         .mlp = nullptr,
+                         .after_attention = "post_attention_layernorm",
+                         .after_mlp = "post_feedforward_layernorm"},
+          .qk_norm = QkNorm::all_heads,
+          .qkv_bias = {"attention_bias"},
+          .output_bias = {"attention_bias"}};
+}
+
+constexpr FamilyRow olmo2() { return olmo("olmo2", "Olmo2ForCausalLM"); }
+
+// A scaling of RoPE is of the layers without a window alone.
+constexpr FamilyRow olmo3() {
+  FamilyRow row = olmo("olmo3", "Olmo3ForCausalLM");
+  row.keys.window_rope_theta = {"rope_theta"};
+  row.defaults.rope_theta = row.defaults.window_rope_theta = 500'000;
+  row.windows = {.rule = WindowRule::all_but_every_nth, .window = 4096, .nth = 4};
+  return row;
+}
+
 // Defaults are those of the configuration classes of Hugging Face transformers 5.
 constexpr FamilyRow kFamilies[] = {
     {.model_type = "gpt2",
@@ -329,6 +361,8 @@ constexpr FamilyRow kFamilies[] = {
     gemma2(),
     gemma3(),
     vaultgemma(),
+    olmo2(),
+    olmo3(),
 };
 
 }  // namespace

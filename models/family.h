@@ -77,11 +77,12 @@ struct Feature {
   bool value = false;  // also where the file has no such key
 };
 
-// Tensors of a layer's norms over the residual stream, without ".weight". A norm after a block is over what the block adds.
+// Tensors of a layer's norms, without ".weight"; null: none. A norm before a block is over the residual stream, one after it over
+// what the block adds.
 struct NormNames {
-  const char* attention = "input_layernorm";
+  const char* attention = "input_layernorm";  // both or neither
   const char* mlp = "post_attention_layernorm";
-  const char* after_attention = nullptr;  // null: none; both or neither
+  const char* after_attention = nullptr;  // both or neither
   const char* after_mlp = nullptr;
 };
 

@@ -27,8 +27,8 @@ NormSpec rms_norm(const ModelConfig& config, const std::string& name) {
           static_cast<float>(config.family->norm_offset)};
 }
 
-// The norm after a block, where the family has one.
-std::optional<NormSpec> post_norm(const ModelConfig& config, const std::string& prefix, const char* name) {
+// The norm before or after a block, where the family has one.
+std::optional<NormSpec> block_norm(const ModelConfig& config, const std::string& prefix, const char* name) {
   if (name == nullptr) return std::nullopt;
   return rms_norm(config, prefix + name);
 }
@@ -55,8 +55,8 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   const std::int64_t q_rows = config.heads * D, kv_rows = config.kv_heads * D;
   AttentionSpec spec;
   spec.name = fmt::format("layer {} attention", layer);
-  spec.norm = rms_norm(config, prefix + config.family->norm_names.attention);
-  spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_attention);
+  spec.norm = block_norm(config, prefix, config.family->norm_names.attention);
+  spec.post_norm = block_norm(config, prefix, config.family->norm_names.after_attention);
   const Rope& turns = config.rope_of(layer);
   const auto ordered = [&](FileTensor tensor, std::int64_t heads) {
     if (config.rotates(layer)) order_rows(tensor, rows_of_heads(turns, 0, heads, D));
@@ -82,6 +82,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
     spec.k_norm = ordered(norm_weight(config, attention + "k_norm", kv_rows), config.kv_heads);
     spec.norms_all_heads = true;
   }
+  spec.head_norm_epsilon = static_cast<float>(config.norm_eps);
   if (spec.q_norm) spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
@@ -102,8 +103,8 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t H = config.hidden, I = config.mlp_width;
   MlpSpec spec;
   spec.name = fmt::format("layer {} mlp", layer);
-  spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
-  spec.post_norm = post_norm(config, prefix, config.family->norm_names.after_mlp);
+  spec.norm = block_norm(config, prefix, config.family->norm_names.mlp);
+  spec.post_norm = block_norm(config, prefix, config.family->norm_names.after_mlp);
   if (config.family->fused_projections) {
     spec.up_weights = {file_matrix(mlp + "gate_up_proj.weight", 2 * I, H)};
   } else {

@@ -51,12 +51,7 @@ class Tile {
     const Values& v = values_;
     const Place x = value_place(v.input.value), y = value_place(v.output.value);
     PassDraft pass;
-    const Place xn = pass.room(n() * H() * e()), h = pass.room(n() * I() * e());
-    if (part_.is_first) {
-      pass.add(norm().forward(x, xn, v.statistics));
-    } else {
-      pass.add(norm().again(x, v.statistics, xn));
-    }
+    const Place xn = normed(pass, part_.is_first ? Again::no : Again::yes), h = pass.room(n() * I() * e());
     pass.add(up().forward(xn, up_));
     add_up_adapters(pass, xn);
     pass.add(kernels::Activate{.type = compute_.dtype,
@@ -82,7 +77,7 @@ class Tile {
 
   PassDraft backward() const {
     const Values& v = values_;
-    const Place x = value_place(v.input.value), dy = value_place(v.output.gradient);
+    const Place x = value_place(v.input.value), dx = value_place(v.input.gradient), dy = value_place(v.output.gradient);
     PassDraft pass;
     Place d_out = dy;
     if (spec_.post_norm) {
@@ -104,22 +99,38 @@ class Tile {
     down().add_gradients(pass, d_out, h);
     if (at_.down_adapter) pass.add(down_adapter().a_gradient(down_dbetween, down_adapter().dropped(pass, h)));
 
-    const Place xn = pass.room(n() * H() * e());
-    pass.add(norm().again(x, v.statistics, xn));
+    const Place xn = normed(pass, Again::yes);
     up().add_gradients(pass, dup, xn);
 
-    // The tiles' parts add up in fp32, last to first.
+    // The tiles' parts add up in fp32, last to first. Without a norm, the last one brings the residual's gradient.
     const DType type = part_.is_only() ? compute_.dtype : DType::float32;
-    const Place dxn = part_.is_only() ? pass.room(n() * H() * e()) : v.dsum;
-    kernels::Product product = up().input_gradient(dup, dxn, type);
+    const Place dxn = !part_.is_only() ? v.dsum : spec_.norm ? pass.room(n() * H() * e()) : dx;
+    kernels::Product product = up().input_gradient(dup, dxn, type, part_.is_last && !spec_.norm ? dy : Place{});
     if (!part_.is_last) product.sum = Sum::add;
     pass.add(product);
     for (std::size_t i = 0; i < at_.up_adapters.size(); ++i) add_up_adapter_backward(pass, i, dup, xn, dxn, type);
-    if (part_.is_first) pass.add(norm().backward(type, dxn, x, v.statistics, dy, value_place(v.input.gradient)));
+    if (part_.is_first && spec_.norm) {
+      pass.add(norm().backward(type, dxn, x, v.statistics, dy, dx));
+    } else if (part_.is_first && !part_.is_only()) {
+      pass.add(kernels::Round{.type = compute_.dtype, .elements = n() * H(), .x = dxn, .y = dx});
+    }
     return pass;
   }
 
  private:
+  // What the up product reads: the norm of x in a room, or x itself.
+  enum class Again { no, yes };  // from the statistics
+  Place normed(PassDraft& pass, Again again) const {
+    const Place x = value_place(values_.input.value);
+    if (!spec_.norm) return x;
+    const Place xn = pass.room(n() * H() * e());
+    if (again == Again::yes) {
+      pass.add(norm().again(x, values_.statistics, xn));
+    } else {
+      pass.add(norm().forward(x, xn, values_.statistics));
+    }
+    return xn;
+  }
   void add_up_adapters(PassDraft& pass, Place xn) const {
     for (std::size_t i = 0; i < at_.up_adapters.size(); ++i) {
       const AdaptedLinear adapter = up_adapter(i);
@@ -181,7 +192,7 @@ class Tile {
 
   Linear up() const { return {compute_, n(), H(), U(), at_.up_weight, at_.up_bias}; }
   Linear down() const { return {compute_, n(), I(), H(), at_.down_weight, at_.down_bias, 0, 0, spec_.residual_factor}; }
-  NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
+  NormKernels norm() const { return {compute_, *spec_.norm, at_.norm}; }
   NormKernels post_norm() const { return {compute_, *spec_.post_norm, at_.post_norm}; }
   std::int64_t n() const { return compute_.rows; }
   std::int64_t H() const { return spec_.down_weight.rows; }
@@ -230,7 +241,7 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
   const Compute& compute = builder.compute();
   Parameters at;
   BlockLayout layout;
-  if (part.is_only()) at.norm = add_norm(layout, spec.norm);
+  if (spec.norm && part.is_only()) at.norm = add_norm(layout, *spec.norm);
   at.up_weight = layout.align();
   for (const FileTensor& weight : spec.up_weights) add_up_rows(layout, spec, weight, column_begin, columns);
   if (!spec.up_biases.empty()) {
@@ -246,7 +257,7 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
   Unit& unit = draft.unit;
   unit.name = name;
   unit.blocks = unit.gradient_blocks = {builder.add_block(name, std::move(layout))};
-  if (!part.is_only()) {
+  if (spec.norm && !part.is_only()) {
     at.norm = values.norm;
     at.norm.block = 1;
     unit.blocks.push_back(values.norm_block);
@@ -273,7 +284,7 @@ void add_tile(ModelBuilder& builder, const MlpSpec& spec, const Values& values, 
   const int up = builder.add_value(name + " up", compute.rows * up_rows * compute.element());
   unit.saved = {up};
   if (part.is_only()) {
-    unit.saved.push_back(values.statistics.index);
+    if (spec.norm) unit.saved.push_back(values.statistics.index);
     if (spec.post_norm) unit.saved.insert(unit.saved.end(), {values.out.index, values.out_statistics.index});
   }
   const Tile tile(compute, spec, part, columns, at, values, value_place(up));
@@ -303,7 +314,7 @@ StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string&
   Values values;
   values.input = input;
   values.output = builder.add_stream_value(output_name, H);
-  values.statistics = add_value(" statistics", norm_statistics_bytes(compute, spec.norm));
+  if (spec.norm) values.statistics = add_value(" statistics", norm_statistics_bytes(compute, *spec.norm));
   if (spec.post_norm) {
     values.out = add_value(" out", stream_bytes);
     values.out_statistics = add_value(" out statistics", norm_statistics_bytes(compute, *spec.post_norm));
@@ -324,9 +335,11 @@ StreamValue add_mlp(ModelBuilder& builder, StreamValue input, const std::string&
     values.down_dbetween = value_place(builder.add_value("d " + spec.name + " between", elements * compute.element()));
   }
   values.up_dsum = add_between(builder, "d " + spec.name + " sums", spec.up_weights, DType::float32);
-  BlockLayout layout;
-  values.norm = add_norm(layout, spec.norm);
-  values.norm_block = builder.add_block(spec.name + " norm", std::move(layout));
+  if (spec.norm) {
+    BlockLayout layout;
+    values.norm = add_norm(layout, *spec.norm);
+    values.norm_block = builder.add_block(spec.name + " norm", std::move(layout));
+  }
   for (std::int64_t tile = 0; tile < tiles; ++tile) {
     add_tile(builder, spec, values, {.is_first = tile == 0, .is_last = tile + 1 == tiles}, tile * cut,
              std::min(cut, I - tile * cut), fmt::format("{} tile {}", spec.name, tile));

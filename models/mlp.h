@@ -1,6 +1,7 @@
-// The MLP half of a layer: norm, up (and gate), activation, down, in some families a norm of the result, residual. A large MLP is
-// cut in tiles of columns of the inner width, one unit each; their partial sums are added in fp32, first to last in the forward
-// and last to first in the backward. Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
+// The MLP half of a layer: norm, in most families; up (and gate), activation, down; in some families a norm of the result;
+// residual. A large MLP is cut in tiles of columns of the inner width, one unit each; their partial sums are added in fp32, first
+// to last in the forward and last to first in the backward.
+// Not here: how many columns a tile has (Cuts), what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch, H hidden, I inner width (or a tile's part of it), U = 2I with a gate, else I.
 #pragma once
@@ -17,7 +18,7 @@ namespace spillway {
 
 struct MlpSpec {
   std::string name;                     // name of the unit, "layer 3 mlp"
-  NormSpec norm;                        // over H
+  std::optional<NormSpec> norm;         // over H, on the input
   std::optional<NormSpec> post_norm;    // over H, on the down product's result
   std::vector<FileTensor> up_weights;   // [I,H] each: gate and up, or up alone; or one of [2I,H] that has both
   std::vector<FileTensor> up_biases;    // one for each weight, or none

@@ -192,12 +192,14 @@ kernels::Product Linear::forward(Place x, Place y, Place residual) const {
   return product;
 }
 
-kernels::Product Linear::input_gradient(Place dy, Place dx, DType type) const {
+kernels::Product Linear::input_gradient(Place dy, Place dx, DType type, Place residual) const {
   kernels::Product product{.spec = ops::linear_input_gradient(compute.dtype, rows, in, out, type),
                            .a = dy,
                            .b = weight_place(compute, block, weight),
-                           .c = dx};
+                           .c = dx,
+                           .residual = residual};
   product.spec.scale = scale;
+  if (residual) product.spec.has_residual = true, product.spec.ld_residual = in;
   return product;
 }
 

@@ -137,8 +137,8 @@ struct Linear {
 
   // y = x W^T (+ bias) (+ residual); x [rows,in], y and residual [rows,out].
   kernels::Product forward(Place x, Place y, Place residual = {}) const;
-  // dx = dy W, of `type`.
-  kernels::Product input_gradient(Place dy, Place dx, DType type) const;
+  // dx = dy W (+ residual), of `type`; residual [rows,in], of the compute type.
+  kernels::Product input_gradient(Place dy, Place dx, DType type, Place residual = {}) const;
   // dW (+)= dy^T x, in fp32.
   kernels::Product weight_gradient(Place dy, Place x) const;
   void add_gradients(PassDraft& pass, Place dy, Place x) const;  // of weight and bias

@@ -28,6 +28,7 @@ MODELS = {
     "Llama, tied, llama3 rope": dict(GROUPED, tie_word_embeddings=True, rope_parameters={
         "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}),
+    "Olmo2": GROUPED, "Olmo3": dict(GROUPED, sliding_window=9, layer_types=["sliding_attention", "full_attention"]),
 }
 
 

@@ -116,6 +116,23 @@ TEST(Config, Gemma3SaysItsRotationsInTwoWays) {
   EXPECT_EQ(newer.window_rope, older.window_rope);
 }
 
+// OLMo 3 before transformers 5 and since: only layers without a window have the scaling.
+TEST(Config, Olmo3SaysItsRotationsInTwoWays) {
+  const Json yarn = {{"rope_type", "yarn"}, {"factor", 8}, {"original_max_position_embeddings", 8192}};
+  const ModelConfig older = parse({{"model_type", "olmo3"}, {"rope_theta", 1e5}, {"rope_scaling", yarn}});
+  EXPECT_EQ(older.window_rope, Rope{1e5});
+  EXPECT_EQ(older.rope.theta, 1e5);
+  EXPECT_EQ(older.rope.scaling.kind, RopeScaling::Kind::yarn);
+  EXPECT_NEAR(older.rope.scaling.attention_factor, 1.2079441541679836, 1e-15);
+  EXPECT_EQ(older.windows[2], 4096);
+  EXPECT_EQ(older.windows[3], 0);
+  const Json by_layer = {{"full_attention", with(yarn, {{"rope_theta", 1e5}})}, {"sliding_attention", {{"rope_theta", 1e5}}}};
+  const ModelConfig newer = parse({{"model_type", "olmo3"}, {"rope_parameters", by_layer}});
+  EXPECT_EQ(newer.rope, older.rope);
+  EXPECT_EQ(newer.window_rope, older.window_rope);
+  EXPECT_EQ(parse({{"model_type", "olmo3"}}).window_rope, Rope{5e5});
+}
+
 // The parts that other families do not have are off.
 TEST(Config, PartsOfGemmaAreOthersNot) {
   for (const FamilyRow& family : families()) {
@@ -123,9 +140,8 @@ TEST(Config, PartsOfGemmaAreOthersNot) {
     Json json = {{"model_type", family.model_type}};
     if (family.scaled_queries) json["rope_parameters"] = {{"rope_theta", 1e6}};
     const ModelConfig config = parse(json);
-    EXPECT_EQ(family.norm_names.after_mlp, nullptr) << family.model_type;
     EXPECT_EQ(family.norm_offset, 0) << family.model_type;
-    EXPECT_FALSE(config.window_rope) << family.model_type;
+    EXPECT_EQ(config.window_rope.has_value(), family.model_type == "olmo3") << family.model_type;
     EXPECT_EQ(config.attention_softcap, 0) << family.model_type;
     EXPECT_EQ(config.logit_softcap, 0) << family.model_type;
     EXPECT_EQ(config.embedding_factor, 1) << family.model_type;

@@ -47,6 +47,12 @@ inline void add_newer_parts(ModelConfig& config, const std::string& model_type) 
     config.embedding_factor = 12;
   } else if (model_type == "seed_oss") {
     config.qkv_bias = true;
+  } else if (model_type == "olmo2") {
+    config.padding_token = 3;
+  } else if (model_type == "olmo3") {
+    config.windows = {7, 0};
+    config.window_rope = Rope{50, {}};
+    config.rope.scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4, .original_max_positions = 16, .attention_factor = 1.1};
   }
 }
 

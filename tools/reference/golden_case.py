@@ -57,6 +57,12 @@ CASES = {
         **SHAPE, tie_word_embeddings=True, original_max_position_embeddings=16, sliding_window=None, pad_token_id=None,
         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=2 / 3,
                              short_factor=[1.0, 1.1, 1.3, 1.6], long_factor=[1.0, 1.5, 3.0, 6.0])),
+    # A window and a rotation of its own in one layer, scaled frequencies in the other; norms of all of q and all of k.
+    "olmo3": lambda: transformers.Olmo3Config(
+        **SHAPE, sliding_window=7, layer_types=["sliding_attention", "full_attention"], pad_token_id=5,
+        rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
+                             full_attention=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0,
+                                                 beta_slow=0.5, original_max_position_embeddings=16))),
     # Biases of queries, keys and values, and a head_dim of its own.
     "seed_oss": lambda: transformers.SeedOssConfig(
         **SHAPE, head_dim=16, attention_bias=True, attention_out_bias=True, attention_dropout=0.0, residual_dropout=0.0,
