@@ -28,6 +28,9 @@ MODELS = {
     "Llama, tied, llama3 rope": dict(GROUPED, tie_word_embeddings=True, rope_parameters={
         "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}),
+    "Phi3, longrope": dict(GROUPED, tie_word_embeddings=True, original_max_position_embeddings=40, rope_parameters={
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7, 2.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]}),
     "Olmo2": GROUPED, "Olmo3": dict(GROUPED, sliding_window=9, layer_types=["sliding_attention", "full_attention"]),
 }
 

@@ -73,6 +73,7 @@ const std::map<std::string_view, std::int64_t> kPublished = {
     {"vaultgemma-1b", 1'038'741'120},
     {"phi-3-mini-4k", 3'821'079'552},
     {"phi-4", 14'659'507'200},
+    {"phi-4-mini", 3'836'021'760},
     {"olmo-2-1b", 1'484'916'736},
     {"olmo-2-7b", 7'298'617'344},
     {"olmo-3-7b", 7'298'011'136},

@@ -57,6 +57,13 @@ CASES = {
         **SHAPE, tie_word_embeddings=True, original_max_position_embeddings=16, sliding_window=None, pad_token_id=None,
         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=2 / 3,
                              short_factor=[1.0, 1.1, 1.3, 1.6], long_factor=[1.0, 1.5, 3.0, 6.0])),
+    # Phi-4-mini: three quarters of each head turn by the short factors, and cosines and sines are times a factor.
+    "phi4_mini": lambda: transformers.Phi3Config(
+        **(SHAPE | dict(hidden_size=64)), tie_word_embeddings=True, original_max_position_embeddings=48,
+        sliding_window=262144, pad_token_id=None,
+        rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                             short_factor=[1.0, 1.1, 1.2, 1.4, 1.7, 2.0],
+                             long_factor=[1.0, 2.0, 4.0, 8.0, 16.0, 32.0])),
     # A window and a rotation of its own in one layer, scaled frequencies in the other; norms of all of q and all of k.
     "olmo3": lambda: transformers.Olmo3Config(
         **SHAPE, sliding_window=7, layer_types=["sliding_attention", "full_attention"], pad_token_id=5,
