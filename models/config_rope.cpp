@@ -60,8 +60,7 @@ class RopeReader {
     const ConfigSection& place = rope_.has(kKey) ? rope_ : section_;
     const double part = place.has(kKey) ? place.real({kKey}, 1, 0, 1) : config_.family->defaults.rotary_part;
     if (part == 1) return;
-    if (config_.family->rotary == RotaryPairs::of_whole_heads)
-      place.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(place[kKey].json())));
+    if (!config_.family->turns_in_part) place.refuse(kKey, fmt::format("is {}; only 1 is supported", shown(place[kKey].json())));
     read.rotated = static_cast<std::int64_t>(part * static_cast<double>(config_.head_dim));
     if (read.rotated < 2 || read.rotated % 2 != 0) {
       place.refuse(kKey,

@@ -249,8 +249,9 @@ constexpr FamilyRow kFamilies[] = {
                   .norm_eps = 1e-5,
                   .padding_token = 32000,
                   .original_positions = 4096},
-     .rotary = RotaryPairs::of_halves,
-     .fused_projections = true,
+     .turns_in_part = true,
+     .fused_qkv = true,
+     .fused_gate_up = true,
      .windows = {.rule = WindowRule::every_layer}},
 
     {.model_type = "smollm3",

@@ -67,8 +67,8 @@ struct FamilyDefaults {
 
 // The elements of a head that turn together. Where only a part of a head turns, it is the first.
 enum class RotaryPairs : std::uint8_t {
-  of_whole_heads,  // those half a head apart; all of them turn
-  of_halves,       // those half of the part apart
+  half_apart,  // half of the part that turns
+  neighbours,
 };
 
 // A feature that a key switches, or, without a key, one that is the same for every model of the family.
@@ -146,12 +146,14 @@ struct FamilyRow {
   double norm_offset = 0;          // added to norms' weights: 1 in Gemma, whose weights are stored around 0
   NormNames norm_names;
   QkNorm qk_norm = QkNorm::none;  // RMSNorm on q and k, before RoPE
-  RotaryPairs rotary = RotaryPairs::of_whole_heads;
-  bool scaled_queries = false;     // by position, as llama_4_scaling_beta says
-  bool fused_projections = false;  // one tensor of queries, keys and values (qkv_proj), and one of gate and up (gate_up_proj)
-  bool gelu_is_tanh = false;       // the activation gelu means its approximation
-  bool gated_mlp = true;           // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
-  bool scaled_embedding = false;   // by sqrt(hidden)
+  RotaryPairs rotary = RotaryPairs::half_apart;
+  bool turns_in_part = false;     // partial_rotary_factor may be less than 1
+  bool scaled_queries = false;    // by position, as llama_4_scaling_beta says
+  bool fused_qkv = false;         // one tensor of queries, keys and values (qkv_proj)
+  bool fused_gate_up = false;     // one tensor of gate and up (gate_up_proj)
+  bool gelu_is_tanh = false;      // the activation gelu means its approximation
+  bool gated_mlp = true;          // down(activation(gate(x)) · up(x)), of three matrices; else down(activation(up(x)))
+  bool scaled_embedding = false;  // by sqrt(hidden)
   Feature qkv_bias, output_bias, mlp_bias;
   Feature tied{.key = "tie_word_embeddings", .value = false};
   Feature scale_attention{.key = nullptr, .value = true};

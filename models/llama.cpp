@@ -41,7 +41,7 @@ void order_rows(FileTensor& tensor, std::vector<RowRange> order) {
 FileTensor fused_qkv(const ModelConfig& config, const std::string& name, const Rope& turns) {
   const std::int64_t D = config.head_dim, heads = config.heads + config.kv_heads, rows = (heads + config.kv_heads) * D;
   FileTensor tensor = file_matrix(name, rows, config.hidden);
-  std::vector<RowRange> order = rows_of_heads(turns, 0, heads, D);
+  std::vector<RowRange> order = rows_of_heads(turns, config.family->rotary, 0, heads, D);
   if (order.size() == 1) return tensor;
   order.push_back({heads * D, config.kv_heads * D});
   order_rows(tensor, std::move(order));
@@ -59,10 +59,10 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   spec.post_norm = block_norm(config, prefix, config.family->norm_names.after_attention);
   const Rope& turns = config.rope_of(layer);
   const auto ordered = [&](FileTensor tensor, std::int64_t heads) {
-    if (config.rotates(layer)) order_rows(tensor, rows_of_heads(turns, 0, heads, D));
+    if (config.rotates(layer)) order_rows(tensor, rows_of_heads(turns, config.family->rotary, 0, heads, D));
     return tensor;
   };
-  if (config.family->fused_projections) {
+  if (config.family->fused_qkv) {
     spec.qkv_weights = {fused_qkv(config, attention + "qkv_proj.weight", config.rotates(layer) ? turns : Rope{})};
   } else {
     spec.qkv_weights = {ordered(file_matrix(attention + "q_proj.weight", q_rows, H), config.heads),
@@ -105,7 +105,7 @@ MlpSpec mlp_spec(const ModelConfig& config, std::int64_t layer) {
   spec.name = fmt::format("layer {} mlp", layer);
   spec.norm = block_norm(config, prefix, config.family->norm_names.mlp);
   spec.post_norm = block_norm(config, prefix, config.family->norm_names.after_mlp);
-  if (config.family->fused_projections) {
+  if (config.family->fused_gate_up) {
     spec.up_weights = {file_matrix(mlp + "gate_up_proj.weight", 2 * I, H)};
   } else {
     spec.up_weights = {file_matrix(mlp + "gate_proj.weight", I, H), file_matrix(mlp + "up_proj.weight", I, H)};

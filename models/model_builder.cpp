@@ -29,16 +29,16 @@ FileTensor file_vector(std::string name, std::int64_t elements, Initial initial)
 std::int64_t BlockLayout::align() { return end_ = round_up(end_, kPieceAlignment); }
 
 void BlockLayout::add(const FileTensor& tensor) {
-  if (tensor.order.empty()) return add_piece(tensor, 0, tensor.rows, 0, tensor.columns);
-  for (const RowRange& range : tensor.order) add_piece(tensor, range.begin, range.rows, 0, tensor.columns);
+  if (tensor.order.empty()) return add_rows(tensor, 0, tensor.rows);
+  for (const RowRange& range : tensor.order) add_piece(tensor, range, 0, tensor.columns);
 }
 
 void BlockLayout::add_rows(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows) {
-  add_piece(tensor, row_begin, rows, 0, tensor.columns);
+  add_piece(tensor, {row_begin, rows}, 0, tensor.columns);
 }
 
 void BlockLayout::add_columns(const FileTensor& tensor, std::int64_t column_begin, std::int64_t columns) {
-  add_piece(tensor, 0, tensor.rows, column_begin, columns);
+  add_piece(tensor, {0, tensor.rows}, column_begin, columns);
 }
 
 std::int64_t BlockLayout::add_stack(const std::vector<FileTensor>& tensors) {
@@ -48,8 +48,9 @@ std::int64_t BlockLayout::add_stack(const std::vector<FileTensor>& tensors) {
   return begin;
 }
 
-void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows, std::int64_t column_begin,
-                            std::int64_t columns) {
+void BlockLayout::add_piece(const FileTensor& tensor, const RowRange& rows, std::int64_t column_begin, std::int64_t columns) {
+  SPILLWAY_CHECK(rows.step == 1 || tensor.layout == FileLayout::as_stored, "{}: every {}th row, transposed", tensor.name,
+                 rows.step);
   TensorPiece piece;
   piece.tensor = tensor.name;
   if (!tensor.is_matrix) {
@@ -63,9 +64,10 @@ void BlockLayout::add_piece(const FileTensor& tensor, std::int64_t row_begin, st
   }
   piece.layout = tensor.layout;
   piece.decay = tensor.is_matrix ? Decay::applied : Decay::none;
-  piece.row_begin = row_begin;
+  piece.row_begin = rows.begin;
+  piece.row_step = rows.step;
   piece.column_begin = column_begin;
-  piece.rows = rows;
+  piece.rows = rows.rows;
   piece.columns = columns;
   piece.begin = end_;
   piece.initial = tensor.initial;

@@ -20,6 +20,7 @@ namespace spillway {
 
 struct RowRange {
   std::int64_t begin = 0, rows = 0;
+  std::int64_t step = 1;  // from one row to the next
 };
 
 // A tensor of the model file; a matrix always means [out, in] to a unit, whichever way the file has it.
@@ -50,8 +51,7 @@ class BlockLayout {
 
  private:
   friend class ModelBuilder;
-  void add_piece(const FileTensor& tensor, std::int64_t row_begin, std::int64_t rows, std::int64_t column_begin,
-                 std::int64_t columns);
+  void add_piece(const FileTensor& tensor, const RowRange& rows, std::int64_t column_begin, std::int64_t columns);
   std::vector<TensorPiece> pieces_;
   std::int64_t end_ = 0;
 };

@@ -90,13 +90,20 @@ void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequ
   }
 }
 
-std::vector<RowRange> rows_of_heads(const Rope& rope, std::int64_t first_row, std::int64_t heads, std::int64_t head_dim) {
+std::vector<RowRange> rows_of_heads(const Rope& rope, RotaryPairs pairs, std::int64_t first_row, std::int64_t heads,
+                                    std::int64_t head_dim) {
   const std::int64_t rotated = rotated_of(rope, head_dim), turning = rotated / 2, still = (head_dim - rotated) / 2;
-  if (still == 0) return {{first_row, heads * head_dim}};
+  const bool neighbours = pairs == RotaryPairs::neighbours;
+  if (still == 0 && !neighbours) return {{first_row, heads * head_dim}};
+  // From a pair to the next, and within a pair.
+  const std::int64_t step = neighbours ? 2 : 1, apart = neighbours ? 1 : turning;
   std::vector<RowRange> order;
   for (std::int64_t head = 0; head < heads; ++head) {
     const std::int64_t row = first_row + head * head_dim;
-    order.insert(order.end(), {{row, turning}, {row + rotated, still}, {row + turning, turning}, {row + rotated + still, still}});
+    for (const std::int64_t half : {0, 1}) {
+      order.push_back({row + half * apart, turning, step});
+      if (still > 0) order.push_back({row + rotated + half * still, still});
+    }
   }
   return order;
 }

@@ -24,8 +24,9 @@ enum class TableOf : std::uint8_t { keys, queries };
 void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t sequence, TableOf of,
                       std::span<float> cosine /*[T,D/2]*/, std::span<float> sine /*[T,D/2]*/);
 
-// The order of a head's rows in which its pairs lie half a head apart, as the rotation takes them, where only the first
-// `rotated` elements turn (RotaryPairs). For each of `heads` heads from a row on; in one range where all elements turn.
-std::vector<RowRange> rows_of_heads(const Rope& rope, std::int64_t first_row, std::int64_t heads, std::int64_t head_dim);
+// The order of a head's rows in which its pairs lie half a head apart, as the rotation takes them, whatever pairs the file has
+// and however many of a head's elements turn. For each of `heads` heads from a row on; one range where that is the file's order.
+std::vector<RowRange> rows_of_heads(const Rope& rope, RotaryPairs pairs, std::int64_t first_row, std::int64_t heads,
+                                    std::int64_t head_dim);
 
 }  // namespace spillway

@@ -103,7 +103,7 @@ std::int64_t rows_of_file(const TensorPiece& piece) {
 
 // The place in the file's tensor of the piece's element (row, column).
 std::int64_t file_element(const TensorPiece& piece, std::int64_t row, std::int64_t column) {
-  const std::int64_t r = piece.row_begin + row, c = piece.column_begin + column;
+  const std::int64_t r = piece.file_row(row), c = piece.column_begin + column;
   return piece.layout == FileLayout::as_stored ? r * columns_of_file(piece) + c : c * columns_of_file(piece) + r;
 }
 
@@ -155,7 +155,7 @@ void for_file_runs(const TensorPiece& piece, std::int64_t begin, std::span<float
         run(file_element(piece, part.row, part.column + j), std::span(staging));
         for (std::int64_t i = 0; i < part.rows; ++i) to[i * part.columns + j] = staging[static_cast<std::size_t>(i)];
       }
-    } else if (piece.columns == columns_of_file(piece)) {
+    } else if (piece.columns == columns_of_file(piece) && piece.row_step == 1) {
       run(file_element(piece, part.row, part.column), std::span(to, static_cast<std::size_t>(part.rows * part.columns)));
     } else {
       for (std::int64_t i = 0; i < part.rows; ++i) {
@@ -231,14 +231,16 @@ class StripReader {
 
   void read_as_stored(const PlacedPiece& placed, std::int64_t row, std::int64_t rows, std::span<float> out) {
     const TensorPiece& piece = *placed.piece;
-    const std::int64_t first = std::max(row, piece.row_begin), last = std::min(row + rows, piece.row_begin + piece.rows);
+    const auto first_from = [&](std::int64_t file_row) {
+      return std::clamp<std::int64_t>((file_row - piece.row_begin + piece.row_step - 1) / piece.row_step, 0, piece.rows);
+    };
+    const std::int64_t first = first_from(row), last = first_from(row + rows);
     if (first >= last) return;
     const std::int64_t width = columns_of_file(piece);
-    const std::span<const float> values =
-        fetch(placed, (first - piece.row_begin) * piece.columns, (last - first) * piece.columns);
+    const std::span<const float> values = fetch(placed, first * piece.columns, (last - first) * piece.columns);
     for (std::int64_t r = first; r < last; ++r) {
       std::copy_n(values.data() + (r - first) * piece.columns, piece.columns,
-                  out.data() + (r - row) * width + piece.column_begin);
+                  out.data() + (piece.file_row(r) - row) * width + piece.column_begin);
     }
   }
 

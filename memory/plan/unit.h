@@ -18,8 +18,8 @@ enum class FileLayout : std::uint8_t { as_stored, transposed };
 enum class Initial : std::uint8_t { normal, zeros, ones, uniform };  // initial values of a tensor that is in no file
 
 // A contiguous run of a block's parameters: a whole tensor of the model file, or a rectangle of one where the model is cut
-// (vocabulary rows, MLP columns). Element (i, j) of the piece is element (row_begin + i, column_begin + j) of the file's tensor,
-// or (column_begin + j, row_begin + i) where the file has it transposed. One-dimensional tensors have columns = 1.
+// (vocabulary rows, MLP columns). Element (i, j) of the piece is element (file_row(i), column_begin + j) of the file's tensor, or
+// (column_begin + j, file_row(i)) where the file has it transposed. One-dimensional tensors have columns = 1.
 struct TensorPiece {
   std::string tensor;  // name in the model file
   // Shape of the whole tensor in the file; one of three dimensions, a matrix for each expert, counts as the matrix of all of
@@ -29,12 +29,14 @@ struct TensorPiece {
   FileLayout layout = FileLayout::as_stored;
   Decay decay = Decay::applied;  // by the rank of the file's tensor: two or more dimensions decay
   std::int64_t row_begin = 0, column_begin = 0;
+  std::int64_t row_step = 1;           // the file's rows from one row of the piece to the next; other than 1 only as stored
   std::int64_t rows = 0, columns = 1;  // of the piece, as the block stores it: row-major [rows, columns]
   std::int64_t begin = 0;              // first element within the block
   Initial initial = Initial::normal;
   // Initial::normal: the model's standard deviation is divided by it. Initial::uniform: values lie within ±1 / it.
   double deviation_divisor = 1;
   std::int64_t elements() const { return rows * columns; }
+  std::int64_t file_row(std::int64_t row) const { return row_begin + row * row_step; }
 };
 
 // Parameters that are fetched, accumulated and updated together. The state of a block is a few flat arrays of `elements`.

@@ -232,7 +232,7 @@ class InCoreRunner {
 
   // The place of a piece's element i in the file's tensor, by the definition in memory/plan/unit.h.
   static std::int64_t file_place(const TensorPiece& piece, std::int64_t i) {
-    const std::int64_t r = piece.row_begin + i / piece.columns, c = piece.column_begin + i % piece.columns;
+    const std::int64_t r = piece.file_row(i / piece.columns), c = piece.column_begin + i % piece.columns;
     const std::int64_t width = piece.file_shape.size() < 2 ? 1 : piece.file_shape.back();
     return piece.layout == FileLayout::as_stored ? r * width + c : c * width + r;
   }

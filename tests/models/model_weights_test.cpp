@@ -126,7 +126,7 @@ class WeightFiles : public ::testing::Test {
 };
 
 TEST_F(WeightFiles, PassThroughAFileWhole) {
-  for (const std::string which : {"gpt2", "llama", "qwen3"}) {
+  for (const std::string which : {"gpt2", "llama", "qwen3", "phi3", "olmo2"}) {
     const ModelConfig config = small_config(which);
     const UnitGraph cut = graph_of(config, kManyCuts), whole = graph_of(config, kNoCuts);
     write(cut, drawn(config, cut), ElementType::f32);
@@ -144,6 +144,34 @@ TEST_F(WeightFiles, PassThroughAFileWhole) {
       EXPECT_EQ(values, expected[b]) << which << ' ' << whole.blocks[b].name;
     }
   }
+}
+
+// Strips of three rows, of a tensor whose even rows lie before its odd ones.
+TEST_F(WeightFiles, EverySecondRowGoesWhereItBelongs) {
+  constexpr std::int64_t kColumns = kWeightsRange / 3, kRows = 7;
+  ParameterBlock block;
+  for (const std::int64_t first : {0, 1}) {
+    TensorPiece piece{.tensor = "t", .file_shape = {kRows, kColumns}};
+    piece.row_begin = first, piece.row_step = 2;
+    piece.rows = (kRows + 1 - first) / 2, piece.columns = kColumns;
+    piece.begin = block.elements;
+    block.elements += piece.elements();
+    block.pieces.push_back(piece);
+  }
+  UnitGraph graph;
+  graph.tensors = 1;
+  graph.blocks = {block};
+  std::vector<std::vector<float>> blocks(1);
+  for (const TensorPiece& piece : block.pieces) {
+    for (std::int64_t row = 0; row < piece.rows; ++row)
+      blocks[0].insert(blocks[0].end(), kColumns, static_cast<float>(piece.file_row(row)));
+  }
+  write(graph, blocks, ElementType::f32);
+  const SafetensorsReader reader(file());
+  std::vector<float> values(kRows * kColumns);
+  reader.read(*reader.find("t"), 0, values);
+  std::int64_t place = 0;
+  for (const float value : values) ASSERT_EQ(value, static_cast<float>(place++ / kColumns));
 }
 
 TEST_F(WeightFiles, AreRoundedToBFloat16) {

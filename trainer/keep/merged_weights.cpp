@@ -24,7 +24,7 @@ MergedWeights::Matrix MergedWeights::matrix_of(const std::string& tensor) const 
     adapter_(of.block, piece.begin, values);
     for (std::int64_t row = 0; row < piece.rows; ++row) {
       std::copy_n(values.begin() + row * piece.columns, piece.columns,
-                  matrix.values.begin() + (piece.row_begin + row) * matrix.columns + piece.column_begin);
+                  matrix.values.begin() + piece.file_row(row) * matrix.columns + piece.column_begin);
     }
   }
   return matrix;
@@ -57,7 +57,7 @@ void MergedWeights::read(int block, std::int64_t begin, std::span<float> out) {
     while (at < last) {
       const std::int64_t inside = at - piece.begin, row = inside / piece.columns, column = inside % piece.columns;
       const std::int64_t count = std::min(piece.columns - column, last - at);
-      add_row(piece.row_begin + row, piece.column_begin + column,
+      add_row(piece.file_row(row), piece.column_begin + column,
               out.subspan(static_cast<std::size_t>(at - begin), static_cast<std::size_t>(count)));
       at += count;
     }

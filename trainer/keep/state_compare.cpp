@@ -31,7 +31,7 @@ ElementName name_of_element(const ParameterBlock& block, std::int64_t element) {
   for (const TensorPiece& piece : block.pieces) {
     const std::int64_t inside = element - piece.begin;
     if (inside < 0 || inside >= piece.elements()) continue;
-    const std::int64_t row = piece.row_begin + inside / piece.columns, column = piece.column_begin + inside % piece.columns;
+    const std::int64_t row = piece.file_row(inside / piece.columns), column = piece.column_begin + inside % piece.columns;
     if (piece.file_shape.size() < 2) return {piece.tensor, {row}};
     if (piece.layout == FileLayout::transposed) return {piece.tensor, {column, row}};
     return {piece.tensor, {row, column}};
