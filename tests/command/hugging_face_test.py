@@ -32,6 +32,8 @@ MODELS = {
         "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
         "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7, 2.0], "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]}),
     "Olmo2": GROUPED, "Olmo3": dict(GROUPED, sliding_window=9, layer_types=["sliding_attention", "full_attention"]),
+    "Glm4": dict(GROUPED, head_dim=20, partial_rotary_factor=0.4),
+    "Ernie4_5": dict(GROUPED, head_dim=16, use_bias=True),
 }
 
 

@@ -133,6 +133,19 @@ TEST(Config, Olmo3SaysItsRotationsInTwoWays) {
   EXPECT_EQ(parse({{"model_type", "olmo3"}}).window_rope, Rope{5e5});
 }
 
+TEST(Config, ReadsGlm4AndErnie) {
+  const ModelConfig glm = parse({{"model_type", "glm4"}});
+  EXPECT_EQ(glm.rope.rotated, 64);
+  EXPECT_TRUE(glm.qkv_bias && !glm.attention_output_bias && !glm.mlp_bias);
+  EXPECT_EQ(parse({{"model_type", "glm4"}, {"rope_parameters", {{"rope_theta", 1e4}}}}).rope.rotated, 64);
+  EXPECT_EQ(parse({{"model_type", "glm4"}, {"rope_parameters", {{"partial_rotary_factor", 0.25}}}}).rope.rotated, 32);
+  const ModelConfig ernie = parse({{"model_type", "ernie4_5"}, {"use_bias", true}});
+  EXPECT_EQ(ernie.head_dim, 128);
+  EXPECT_EQ(ernie.rope, Rope{5e5});
+  EXPECT_TRUE(ernie.tied_embeddings && ernie.qkv_bias && ernie.attention_output_bias && ernie.mlp_bias);
+  EXPECT_EQ(parse({{"model_type", "ernie4_5"}, {"head_dim", nullptr}}).head_dim, 64);
+}
+
 // The parts that other families do not have are off.
 TEST(Config, PartsOfGemmaAreOthersNot) {
   for (const FamilyRow& family : families()) {

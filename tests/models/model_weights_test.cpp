@@ -126,7 +126,7 @@ class WeightFiles : public ::testing::Test {
 };
 
 TEST_F(WeightFiles, PassThroughAFileWhole) {
-  for (const std::string which : {"gpt2", "llama", "qwen3", "phi3", "olmo2"}) {
+  for (const std::string which : {"gpt2", "llama", "qwen3", "phi3", "glm4", "ernie4_5", "olmo2"}) {
     const ModelConfig config = small_config(which);
     const UnitGraph cut = graph_of(config, kManyCuts), whole = graph_of(config, kNoCuts);
     write(cut, drawn(config, cut), ElementType::f32);

@@ -53,6 +53,11 @@ inline void add_newer_parts(ModelConfig& config, const std::string& model_type) 
     config.windows = {7, 0};
     config.window_rope = Rope{50, {}};
     config.rope.scaling = {.kind = RopeScaling::Kind::yarn, .factor = 4, .original_max_positions = 16, .attention_factor = 1.1};
+  } else if (model_type == "glm4") {
+    config.rope.rotated = 8;
+    config.qkv_bias = true;
+  } else if (model_type == "ernie4_5") {
+    config.qkv_bias = config.attention_output_bias = config.mlp_bias = config.tied_embeddings = true;
   }
 }
 

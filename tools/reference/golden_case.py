@@ -70,6 +70,10 @@ CASES = {
         rope_parameters=dict(sliding_attention=dict(rope_type="default", rope_theta=50.0),
                              full_attention=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=4.0,
                                                  beta_slow=0.5, original_max_position_embeddings=16))),
+    # Neighbours turn together, in two fifths of each head.
+    "glm4": lambda: transformers.Glm4Config(**SHAPE, head_dim=20, pad_token_id=None, partial_rotary_factor=0.4),
+    # Neighbours turn together, in all of each head; every bias.
+    "ernie4_5": lambda: transformers.Ernie4_5Config(**SHAPE, head_dim=16, use_bias=True, pad_token_id=None),
     # Biases of queries, keys and values, and a head_dim of its own.
     "seed_oss": lambda: transformers.SeedOssConfig(
         **SHAPE, head_dim=16, attention_bias=True, attention_out_bias=True, attention_dropout=0.0, residual_dropout=0.0,
