@@ -162,7 +162,8 @@ class Generation(CommandTest):
         models = {"GPT2": dict(vocab_size=300, n_embd=64, n_layer=2, n_head=4, n_positions=64, initializer_range=0.2,
                                bos_token_id=None, eos_token_id=None),
                   "Llama": grouped, "Mistral": dict(grouped, sliding_window=9), "Qwen2": grouped,
-                  "Qwen3": dict(grouped, head_dim=16)}
+                  "Qwen3": dict(grouped, head_dim=16), "Olmo2": grouped, "Olmo3": dict(grouped, sliding_window=9),
+                  "Glm4": dict(grouped, head_dim=20, partial_rotary_factor=0.4), "Ernie4_5": dict(grouped, head_dim=16)}
         prompt = "What is said here"
         for name, settings in models.items():
             suffix = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
