@@ -149,16 +149,24 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   if (family.keys.window_rope_theta.name != nullptr)
     config.window_rope = Rope{section.real(family.keys.window_rope_theta, family.defaults.window_rope_theta, 1, kMaxTheta), {}};
   // As in Hugging Face, the older key comes before the newer where both are there.
-  const char* key = section.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  constexpr const char* kNewer = "rope_parameters";
+  const char* key = section.has("rope_scaling") ? "rope_scaling" : kNewer;
   if (!section.has(key)) {
-    if (family.scaled_queries) section.refuse("rope_parameters", fmt::format("is missing; {} needs it", family.model_type));
+    if (family.scaled_queries) section.refuse(kNewer, fmt::format("is missing; {} needs it", family.model_type));
     // The section's own keys alone.
     static const nlohmann::json nothing = nlohmann::json::object();
     return RopeReader(section, ConfigSection(JsonPlace(nothing, "")), config).read(config.rope);
   }
   const ConfigSection all(section[key]);
   constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
-  if (!all.has(kFull) && !all.has(kSliding)) return RopeReader(section, all, config).read(config.rope);
+  if (!all.has(kFull) && !all.has(kSliding)) {
+    // Hugging Face then ignores the newer key, but takes the older one for layers without a window.
+    if (config.window_rope && key == kNewer && !section[key].json().empty()) {
+      section.refuse(key, fmt::format("has one RoPE; a {} model has one for each layer type: {} and {}", bare_name(family), kFull,
+                                      kSliding));
+    }
+    return RopeReader(section, all, config).read(config.rope);
+  }
   if (!config.window_rope)
     section.refuse(key, fmt::format("has a RoPE for each layer type; a {} model has one for all layers", bare_name(family)));
   if (all.has(kFull)) RopeReader(section, ConfigSection(all[kFull]), config).read(config.rope);
