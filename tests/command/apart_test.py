@@ -12,7 +12,7 @@ TIERS = ("device", "host", "nvme")
 
 
 class ApartGolden(CommandTest):
-    check, each = GoldenCurves.check, GoldenCurves.each
+    wanted, check, each = GoldenCurves.wanted, GoldenCurves.check, GoldenCurves.each
 
     def test_golden_curves(self):
         for update_on, tier in (("host", "host"), ("device", "nvme")):

@@ -198,8 +198,8 @@ def bf16(golden):
 
 class GoldenCurves(CommandTest):
     def wanted(self, golden, run):
-        """The case's losses and norms. A mixture's balance loss counts a micro-batch's rows: where a run's micro-batches
-        have fewer than the case's, its curve is that of one rank with the same micro-batches."""
+        """The case's losses and norms. A mixture's balance loss counts a micro-batch's rows: where a run's have fewer
+        than the case's, its curve is that of one rank with the same micro-batches."""
         rows = run.micro_batch_size()
         if rows >= golden.micro_batch:
             return golden.json["losses"], golden.json["grad_norms"]
