@@ -5,7 +5,7 @@
 #include <set>
 
 #include "memory/base/error.h"
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 #include "models/cpu/cpu_scratch.h"
 #include "models/cpu/experts/experts.h"
 #include "models/cpu/experts/routing_ops.h"

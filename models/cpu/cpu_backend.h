@@ -1,5 +1,5 @@
-// The backend of the CPU: each kernel call is a function of models/cpu/ops.h or models/cpu/attention_ops.h on a pool of threads.
-// Not here: the kernels themselves.
+// The backend of the CPU: each kernel call is a function of models/cpu/ops.h or models/cpu/attention/attention_ops.h on a pool of
+// threads. Not here: the kernels themselves.
 #pragma once
 
 #include "memory/base/parallel.h"

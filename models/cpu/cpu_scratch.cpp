@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 #include "models/cpu/ops.h"
 #include "models/expert_pieces.h"
 

@@ -1,5 +1,5 @@
 // Attention against plain loops in double: every head size, groups, windows, caps, caches, threads, instruction sets.
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 
 #include <algorithm>
 #include <limits>

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "memory/base/parallel.h"
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 
 namespace spillway {
 namespace {

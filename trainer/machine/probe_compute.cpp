@@ -8,7 +8,7 @@
 #include "memory/runtime/arena.h"
 #include "memory/search/simulate.h"
 #include "models/catalogue/catalogue.h"
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 #include "trainer/machine/probe_measure.h"
 #include "trainer/machine/probe_work.h"
 #include "trainer/machine/units_alone.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "models/cpu/attention_layout.h"
+#include "models/cpu/attention/attention_layout.h"
 
 namespace spillway::ops {
 namespace {

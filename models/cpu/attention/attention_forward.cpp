@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/cpu/attention_layout.h"
+#include "models/cpu/attention/attention_layout.h"
 
 namespace spillway::ops {
 namespace {

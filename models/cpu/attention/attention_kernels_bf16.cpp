@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "models/cpu/attention_kernels.h"
+#include "models/cpu/attention/attention_kernels.h"
 
 #if defined(__x86_64__)
 #include "models/cpu/register_tile_bf16.h"

@@ -2,7 +2,7 @@
 #include "models/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "models/cpu/attention_kernels.cpp"
+#define HWY_TARGET_INCLUDE "models/cpu/attention/attention_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "models/cpu/attention_kernels.h"
+#include "models/cpu/attention/attention_kernels.h"
 #include "models/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,7 +3,7 @@
 #include "models/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "models/cpu/attention_decode.cpp"
+#define HWY_TARGET_INCLUDE "models/cpu/attention/attention_decode.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -11,7 +11,7 @@
 #include <cmath>
 
 #include "memory/base/error.h"
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_ops.h"
 #include "models/cpu/simd-inl.h"
 #include "models/cpu/simd_dispatch.h"
 

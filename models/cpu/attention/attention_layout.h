@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "memory/base/error.h"
-#include "models/cpu/attention_kernels.h"
-#include "models/cpu/attention_ops.h"
+#include "models/cpu/attention/attention_kernels.h"
+#include "models/cpu/attention/attention_ops.h"
 #include "models/instruction_limit.h"
 
 namespace spillway::ops::attention {
