@@ -9,6 +9,11 @@ enum class Activation : std::uint8_t {
   silu,       // x · sigmoid(x); with a gate, SwiGLU
   gelu_tanh,  // gelu_new and gelu_pytorch_tanh
   gelu_erf,   // gelu, exact
+  // Of gate g and up u, which alternate in a row: (1 + u') · g' · sigmoid(kSwigluAlpha · g'), where u' is u within ±kSwigluLimit
+  // and g' the lesser of g and kSwigluLimit. An expert's alone.
+  clamped_swiglu,
 };
+
+inline constexpr float kSwigluAlpha = 1.702f, kSwigluLimit = 7.0f;
 
 }  // namespace spillway

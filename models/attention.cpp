@@ -11,7 +11,7 @@ namespace {
 // Places of the parameters in the unit's block, as elements; -1: there is none.
 struct Parameters {
   NormPlaces norm, post_norm;
-  std::int64_t qkv_weight = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, output_weight = -1, output_bias = -1;
+  std::int64_t qkv_weight = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, sinks = -1, output_weight = -1, output_bias = -1;
   std::vector<AdapterPlaces> adapters;  // of qkv_weights, then of output_weight
 };
 
@@ -22,6 +22,7 @@ Parameters lay_out(BlockLayout& layout, const AttentionSpec& spec) {
   at.qkv_bias = layout.add_stack(spec.qkv_biases);
   if (spec.q_norm) at.q_norm = layout.add_stack({*spec.q_norm});
   if (spec.k_norm) at.k_norm = layout.add_stack({*spec.k_norm});
+  if (spec.sinks) at.sinks = layout.add_stack({*spec.sinks});
   at.output_weight = layout.add_stack({spec.output_weight});
   if (spec.output_bias) at.output_bias = layout.add_stack({*spec.output_bias});
   if (spec.post_norm) at.post_norm = add_norm(layout, *spec.post_norm);
@@ -79,6 +80,8 @@ class Attention {
                                .lse = v.lse,
                                .first_key = compute_.first_key()});
     }
+    if (spec_.sinks)
+      pass.add(kernels::Sink{.type = compute_.dtype, .shape = shape(), .sinks = weight(at_.sinks), .lse = v.lse, .o = v.o});
     if (spec_.post_norm) {
       pass.add(output().forward(v.o, v.out));
       add_forward(pass, output_adapter(), v.o, {v.out, H()});
@@ -104,6 +107,7 @@ class Attention {
     output().add_gradients(pass, d_out, v.o);
     add_backward(pass, output_adapter(), {d_out, H()}, v.o, d_o);
 
+    add_sinks_gradient(pass, d_o);
     const Inputs in = rotated(pass, Again::yes);
     const Place dqkv = pass.room(n() * qkv_width() * e());
     pass.add(kernels::AttendBackward{.type = compute_.dtype,
@@ -147,6 +151,18 @@ class Attention {
   }
 
  private:
+  void add_sinks_gradient(PassDraft& pass, const Place& d_o) const {
+    const Place dsinks = gradient_place(compute_, 0, at_.sinks);
+    if (!dsinks) return;
+    pass.add(kernels::SinkBackward{.type = compute_.dtype,
+                                   .shape = shape(),
+                                   .sinks = weight(at_.sinks),
+                                   .lse = values_.lse,
+                                   .o = values_.o,
+                                   .d_o = d_o,
+                                   .dsinks = dsinks});
+  }
+
   // The inputs of attention: queries and keys rotated into a room, or those of qkv itself where there are no rotary positions.
   struct Inputs {
     kernels::Rows q, k, v;

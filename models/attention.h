@@ -1,5 +1,6 @@
 // The attention half of a layer, in this order: norm, in most families; queries, keys and values by one product; head norms and
-// rotary positions; causal attention; output product; in some families a norm of its result; residual.
+// rotary positions; causal attention, with sinks where there are some; output product; in some families a norm of its result;
+// residual.
 // Not here: what the kernels are (kernels.h).
 //
 // Legend: n rows of a micro-batch = B sequences x T tokens, H hidden, D head dimension, Hq / Hkv query / key-value heads.
@@ -26,6 +27,7 @@ struct AttentionSpec {
   bool norms_all_heads = false;           // these two are of all heads of a row together: [Hq*D] and [Hkv*D]
   float head_norm_epsilon = 0;            // of these two
   float head_norm_offset = 0;             // added to their stored weights
+  std::optional<FileTensor> sinks;        // [Hq], one score a head that has no value
   FileTensor output_weight;               // [H, Hq*D]
   std::optional<FileTensor> output_bias;  // [H]
   std::int64_t heads = 0;                 // Hq

@@ -39,6 +39,12 @@ constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 
 void refuse_quantized(const ConfigSection& section) {
   if (!section.has("quantization_config")) return;
+  const ConfigSection how(section["quantization_config"]);
+  if (how.text({.name = "quant_method", .null = NullIs::absent}, "") == "mxfp4") {
+    section.refuse("quantization_config", "says mxfp4: quantized weights cannot be trained",
+                   "Write them as bf16: AutoModelForCausalLM.from_pretrained(NAME, "
+                   "quantization_config=Mxfp4Config(dequantize=True)).save_pretrained(FOLDER), in transformers.");
+  }
   section.refuse("quantization_config", "is there: quantized weights cannot be trained",
                  "Use the model's unquantized weights (F32, BF16 or F16).");
 }
@@ -59,6 +65,13 @@ void refuse_foreign(const ConfigSection& section, const FamilyRow& family) {
 Activation read_activation(const ConfigSection& section, const FamilyRow& family) {
   const ConfigKey& key = family.keys.activation;
   const std::string name = section.text(key, family.defaults.activation);
+  if (family.experts.clamped_swiglu) {
+    for (const auto& [number, value] : {std::pair("swiglu_alpha", kSwigluAlpha), std::pair("swiglu_limit", kSwigluLimit)}) {
+      if (section.has(number) && static_cast<float>(section.real({number}, 0, 0, 1e6)) != value)
+        section.refuse(number, fmt::format("is {}; only {} is supported", shown(section[number].json()), value));
+    }
+    if (name == "silu") return Activation::clamped_swiglu;
+  }
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
   if (name == "gelu") return family.gelu_is_tanh ? Activation::gelu_tanh : Activation::gelu_erf;

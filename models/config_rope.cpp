@@ -152,7 +152,7 @@ void read_rope(const ConfigSection& section, ModelConfig& config) {
   constexpr const char* kNewer = "rope_parameters";
   const char* key = section.has("rope_scaling") ? "rope_scaling" : kNewer;
   if (!section.has(key)) {
-    if (family.scaled_queries) section.refuse(kNewer, fmt::format("is missing; {} needs it", family.model_type));
+    if (family.states_rope) section.refuse(kNewer, fmt::format("is missing; {} needs it", family.model_type));
     // The section's own keys alone.
     static const nlohmann::json nothing = nlohmann::json::object();
     return RopeReader(section, ConfigSection(JsonPlace(nothing, "")), config).read(config.rope);

@@ -6,7 +6,8 @@ namespace {
 template <typename Visit>
 void for_piece_sizes(const auto& call, const Visit& visit) {
   for (const std::int64_t rows : kPieceRows) {
-    if (rows <= call.shape.most_rows()) visit(PieceProducts{call.type, rows, call.shape.hidden, call.shape.width});
+    const ops::ExpertsShape& s = call.shape;
+    if (rows <= s.most_rows()) visit(PieceProducts{call.type, rows, s.hidden, s.width, s.biased});
   }
 }
 

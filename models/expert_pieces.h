@@ -17,8 +17,10 @@ namespace spillway::ops {
 struct PieceProducts {
   DType type;
   std::int64_t m, H, I;
+  bool biased;
 
-  GemmSpec up() const { return linear_forward(type, m, H, 2 * I); }
+  GemmSpec up() const { return linear_forward(type, m, H, 2 * I, biased ? Epilogue::bias : Epilogue::none); }
+  // Its bias is added with the rows.
   GemmSpec down() const {
     GemmSpec spec = linear_forward(type, m, I, H);
     spec.output = DType::float32;
@@ -40,7 +42,7 @@ template <typename Body>
 void for_pieces(const ExpertsShape& shape, DType type, std::int64_t rows, const Body& body) {
   for (std::int64_t done = 0; done < rows;) {
     const std::int64_t m = piece_of(rows - done), used = std::min(m, rows - done);
-    body(done, used, PieceProducts{type, m, shape.hidden, shape.width});
+    body(done, used, PieceProducts{type, m, shape.hidden, shape.width, shape.biased});
     done += used;
   }
 }

@@ -37,12 +37,18 @@ struct Part {
   bool is_only() const { return is_first() && is_last(); }
 };
 
+// Places in the router's block, as elements; -1: there is none.
+struct RouterPlaces {
+  NormPlaces norm;
+  std::int64_t weight = -1, bias = -1;
+};
+
 // The kernels of one unit. Its block 0 has norm and router, and block 1 + i its i-th group.
 class Mixture {
  public:
-  Mixture(const Compute& compute, const ExpertsSpec& spec, std::int64_t group, Part part, NormPlaces norm, std::int64_t router,
+  Mixture(const Compute& compute, const ExpertsSpec& spec, std::int64_t group, Part part, const RouterPlaces& at,
           const Values& values)
-      : compute_(compute), spec_(spec), group_(group), part_(part), norm_places_(norm), router_(router), values_(values) {}
+      : compute_(compute), spec_(spec), group_(group), part_(part), at_(at), values_(values) {}
 
   PassDraft forward() const {
     const Values& v = values_;
@@ -166,10 +172,11 @@ class Mixture {
     const bool is_shared = first >= experts;
     shape.width = (is_shared ? *spec_.shared : spec_.experts.front()).width;
     shape.count = is_shared ? 1 : std::min(group_, experts - first);
+    shape.biased = !is_shared && spec_.experts.front().up_bias.has_value();
     return shape;
   }
-  Linear router() const { return {compute_, n(), H(), router_shape().columns(), router_}; }
-  NormKernels norm() const { return {compute_, spec_.norm, norm_places_}; }
+  Linear router() const { return {compute_, n(), H(), router_shape().columns(), at_.weight, at_.bias}; }
+  NormKernels norm() const { return {compute_, spec_.norm, at_.norm}; }
   std::int64_t n() const { return compute_.rows; }
   std::int64_t H() const { return spec_.router.columns; }
   Bytes e() const { return compute_.element(); }
@@ -178,8 +185,7 @@ class Mixture {
   const ExpertsSpec& spec_;
   std::int64_t group_;
   Part part_;
-  NormPlaces norm_places_;
-  std::int64_t router_;
+  const RouterPlaces& at_;
   const Values& values_;
 };
 
@@ -204,11 +210,24 @@ Values add_values(ModelBuilder& builder, StreamValue input, const std::string& o
   return values;
 }
 
+void add_part(BlockLayout& layout, const FileRows& rows) {
+  if (rows.tensor.layout == FileLayout::transposed) {
+    layout.add_columns(rows.tensor, rows.begin, rows.count);
+  } else {
+    layout.add_rows(rows.tensor, rows.begin, rows.count);
+  }
+}
+
 void add_expert(BlockLayout& layout, const ExpertSpec& expert) {
   layout.align();
-  for (const FileRows& rows : expert.up) layout.add_rows(rows.tensor, rows.begin, rows.count);
+  for (const FileRows& rows : expert.up) add_part(layout, rows);
   layout.align();
-  layout.add_rows(expert.down.tensor, expert.down.begin, expert.down.count);
+  add_part(layout, expert.down);
+  for (const std::optional<FileRows>& bias : {expert.up_bias, expert.down_bias}) {
+    if (!bias) continue;
+    layout.align();
+    add_part(layout, *bias);
+  }
 }
 
 }  // namespace
@@ -226,9 +245,11 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
                  spec.name, experts, spec.router.rows, spec.per_row);
   const Compute& compute = builder.compute();
   BlockLayout layout;
-  const NormPlaces norm = add_norm(layout, spec.norm);
-  const std::int64_t router = layout.add_stack({spec.router});
+  RouterPlaces at;
+  at.norm = add_norm(layout, spec.norm);
+  at.weight = layout.add_stack({spec.router});
   if (spec.shared_gate) layout.add(*spec.shared_gate);  // one more row of the router's matrix
+  if (spec.router_bias) at.bias = layout.add_stack({*spec.router_bias});
   const int router_block = builder.add_block(spec.name + " router", std::move(layout));
 
   const std::int64_t group = std::min(builder.cuts().experts_a_group, experts);
@@ -264,7 +285,7 @@ StreamValue add_experts(ModelBuilder& builder, StreamValue input, const std::str
     unit.gradient_blocks.assign(unit.blocks.begin() + (part.is_first() ? 0 : 1), unit.blocks.end());
     if (part.is_first()) unit.saved = {values.scores.index, values.log_sums.index};
     if (is_one_unit) unit.saved.insert(unit.saved.end(), {values.statistics.index, values.routing.index});
-    const Mixture mixture(compute, spec, group, part, norm, router, values);
+    const Mixture mixture(compute, spec, group, part, at, values);
     draft.forward = mixture.forward();
     draft.backward = mixture.backward();
     builder.add_unit(std::move(draft));

@@ -18,22 +18,25 @@
 
 namespace spillway {
 
-struct FileRows {  // of a tensor of the model file
+// Rows of a tensor of the model file, or columns of one that the file has transposed.
+struct FileRows {
   FileTensor tensor;
   std::int64_t begin = 0, count = 0;
 };
 FileRows whole(FileTensor tensor);
 
 struct ExpertSpec {
-  std::int64_t width = 0;    // I
-  std::vector<FileRows> up;  // gate, then up: together [2I,H]
-  FileRows down;             // [H,I]
+  std::int64_t width = 0;                      // I
+  std::vector<FileRows> up;                    // gate, then up: together [2I,H]
+  FileRows down;                               // [H,I]
+  std::optional<FileRows> up_bias, down_bias;  // [2I] and [H]; both or neither
 };
 
 struct ExpertsSpec {
-  std::string name;   // "layer 3": blocks are "layer 3 router" and "layer 3 experts 0 to 12"
-  NormSpec norm;      // over H
-  FileTensor router;  // [E,H]
+  std::string name;                       // "layer 3": blocks are "layer 3 router" and "layer 3 experts 0 to 12"
+  NormSpec norm;                          // over H
+  FileTensor router;                      // [E,H]
+  std::optional<FileTensor> router_bias;  // [E]; only without a shared expert
   std::vector<ExpertSpec> experts;
   // An expert of a width of its own to which every row goes, weighed by the sigmoid of its gate's product; both or neither.
   std::optional<ExpertSpec> shared;

@@ -96,7 +96,10 @@ struct FamilyExperts {
   ConfigKey shared_width;  // inner width of the shared expert; no key: there is none
   std::int64_t shared_width_default = 0;
   bool some_layers_are_dense = false;  // mlp_only_layers and decoder_sparse_step say which
-  bool stacked = false;                // the file has all experts of a layer in two tensors
+  bool stacked = false;                // the file has all experts of a layer in two tensors …
+  bool transposed = false;             // … whose matrices are [in, out]
+  bool biased = false;                 // the router and each expert's matrices have biases
+  bool clamped_swiglu = false;         // the activation is the one of that name; swiglu_alpha and swiglu_limit must be its own
   const char* block = "mlp";           // tensors: of a layer …
   const char* router = "gate";
   const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";  // … and of one expert
@@ -148,7 +151,9 @@ struct FamilyRow {
   QkNorm qk_norm = QkNorm::none;  // RMSNorm on q and k, before RoPE
   RotaryPairs rotary = RotaryPairs::half_apart;
   bool turns_in_part = false;     // partial_rotary_factor may be less than 1
+  bool states_rope = false;       // a file without rope_parameters means a scaling of Hugging Face's class, and is refused
   bool scaled_queries = false;    // by position, as llama_4_scaling_beta says
+  bool sinks = false;             // attention has a sink a head
   bool fused_qkv = false;         // one tensor of queries, keys and values (qkv_proj)
   bool fused_gate_up = false;     // one tensor of gate and up (gate_up_proj)
   bool gelu_is_tanh = false;      // the activation gelu means its approximation

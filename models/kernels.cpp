@@ -147,6 +147,19 @@ void add_operands(Operands& out, AttendBackward& k) {
   of_queries(out, k.shape, Access::write, k.dq);
   for (Rows* rows : {&k.dk, &k.dv}) of_keys(out, k.shape, Access::write, *rows);
 }
+void add_operands(Operands& out, Sink& k) {
+  const ops::AttentionShape& s = k.shape;
+  out.read(k.sinks, s.heads * size_of(k.type));
+  out.update_float(k.lse, lse_bytes(s));
+  out.update(k.o, s.sequences * s.queries * s.heads * s.head_dim * size_of(k.type));
+}
+void add_operands(Operands& out, SinkBackward& k) {
+  const ops::AttentionShape& s = k.shape;
+  out.read(k.sinks, s.heads * size_of(k.type));
+  out.read_float(k.lse, lse_bytes(s));
+  for (Place* rows : {&k.o, &k.d_o}) out.read(*rows, s.sequences * s.queries * s.heads * s.head_dim * size_of(k.type));
+  sum_into(out, k.dsinks, s.heads * kFloat);
+}
 void add_operands(Operands& out, KeepKeys& k) {
   for (Rows* rows : {&k.k, &k.v}) out.rows(*rows, Access::read, k.rows, k.width);
   out.some(k.cache, Access::update, 2 * k.rows * k.width * size_of(k.type), 2 * k.context * k.width * size_of(k.type));

@@ -155,6 +155,22 @@ struct AttendBackward {
   Place lse, first_key;
   friend bool operator==(const AttendBackward&, const AttendBackward&) = default;
 };
+// Behind attention, in place: each head has a sink, one more score that all its queries see, with a value of zeros. o shrinks by
+// the sink's weight, and lse grows by it.
+struct Sink {
+  DType type = DType::bfloat16;
+  ops::AttentionShape shape;
+  Place sinks /*[Hq]*/, lse /*float [B,Hq,T]*/, o /*[B,T,Hq*D]*/;
+  friend bool operator==(const Sink&, const Sink&) = default;
+};
+// The gradient of the sinks. Those of queries, keys and values are AttendBackward's, as if there were no sinks: they enter by
+// lse and o, which are those that Sink left.
+struct SinkBackward {
+  DType type = DType::bfloat16;
+  ops::AttentionShape shape;
+  Place sinks, lse, o, d_o, dsinks;
+  friend bool operator==(const SinkBackward&, const SinkBackward&) = default;
+};
 // Copies the rows' keys and values to where they belong in the cache: keys [context, width], then values.
 struct KeepKeys {
   DType type = DType::bfloat16;
@@ -340,10 +356,10 @@ struct ExpertsBackward {
 
 using Kernel =
     std::variant<kernels::Product, kernels::Norm, kernels::NormAgain, kernels::NormBackward, kernels::Rotate,
-                 kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::KeepKeys, kernels::Activate,
-                 kernels::ActivateBackward, kernels::ColumnSums, kernels::Round, kernels::Dropout, kernels::LookUp,
-                 kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward, kernels::LossTile,
-                 kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap, kernels::Route,
+                 kernels::RotateBackward, kernels::Attend, kernels::AttendBackward, kernels::Sink, kernels::SinkBackward,
+                 kernels::KeepKeys, kernels::Activate, kernels::ActivateBackward, kernels::ColumnSums, kernels::Round,
+                 kernels::Dropout, kernels::LookUp, kernels::LookUpBackward, kernels::AddPositions, kernels::AddPositionsBackward,
+                 kernels::LossTile, kernels::LossFinish, kernels::LossBackward, kernels::GiveLogits, kernels::Cap, kernels::Route,
                  kernels::AddRouting, kernels::RouteBackward, kernels::Experts, kernels::ExpertsBackward>;
 
 // A call in a list: a kernel, and the scratch that it may use while it runs.

@@ -84,6 +84,7 @@ AttentionSpec attention_spec(const ModelConfig& config, std::int64_t layer, cons
   }
   spec.head_norm_epsilon = static_cast<float>(config.norm_eps);
   if (spec.q_norm) spec.head_norm_offset = static_cast<float>(config.family->norm_offset);
+  if (config.family->sinks) spec.sinks = file_vector(attention + "sinks", config.heads, Initial::normal);
   spec.output_weight = file_matrix(attention + "o_proj.weight", H, q_rows);
   if (config.attention_output_bias) spec.output_bias = file_vector(attention + "o_proj.bias", H);
   spec.heads = config.heads;
@@ -125,18 +126,34 @@ ExpertSpec own_expert(const FamilyExperts& names, const std::string& prefix, std
   const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
     return whole(file_matrix(prefix + name + ".weight", out, in));
   };
-  return {.width = I, .up = {matrix(names.gate, I, H), matrix(names.up, I, H)}, .down = matrix(names.down, H, I)};
+  ExpertSpec spec;
+  spec.width = I;
+  spec.up = {matrix(names.gate, I, H), matrix(names.up, I, H)};
+  spec.down = matrix(names.down, H, I);
+  return spec;
 }
 
 // One of those that share tensors of three dimensions: gate and up in one, down in the other.
 ExpertSpec stacked_expert(const ModelConfig& config, const std::string& prefix, std::int64_t expert) {
+  const FamilyExperts& family = config.family->experts;
   const std::int64_t E = config.experts, H = config.hidden, I = config.expert_width;
-  const auto rows = [&](const char* name, std::int64_t out, std::int64_t in) {
-    FileTensor all = file_matrix(prefix + name + ".weight", E * out, in);
+  const auto matrix = [&](const char* name, std::int64_t out, std::int64_t in) {
+    FileTensor all = family.transposed ? file_matrix(prefix + name, out, E * in, FileLayout::transposed)
+                                       : file_matrix(prefix + name + ".weight", E * out, in);
     all.stacked = E;
-    return FileRows{std::move(all), expert * out, out};
+    return FileRows{std::move(all), expert * (family.transposed ? in : out), family.transposed ? in : out};
   };
-  return {.width = I, .up = {rows(config.family->experts.up, 2 * I, H)}, .down = rows(config.family->experts.down, H, I)};
+  const auto bias = [&](const char* name, std::int64_t out) {
+    FileTensor all = file_matrix(prefix + name + "_bias", E, out);
+    all.initial = Initial::zeros;
+    return FileRows{std::move(all), expert, 1};
+  };
+  ExpertSpec spec;
+  spec.width = I;
+  spec.up = {matrix(family.up, 2 * I, H)};
+  spec.down = matrix(family.down, H, I);
+  if (family.biased) spec.up_bias = bias(family.up, 2 * I), spec.down_bias = bias(family.down, H);
+  return spec;
 }
 
 ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
@@ -148,6 +165,7 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
   spec.name = fmt::format("layer {}", layer);
   spec.norm = rms_norm(config, prefix + config.family->norm_names.mlp);
   spec.router = file_matrix(mlp + names.router + ".weight", config.experts, H);
+  if (names.biased) spec.router_bias = file_vector(mlp + names.router + ".bias", config.experts);
   for (std::int64_t expert = 0; expert < config.experts; ++expert)
     spec.experts.push_back(names.stacked ? stacked_expert(config, mlp, expert)
                                          : own_expert(names, fmt::format("{}experts.{}.", mlp, expert), H, I));

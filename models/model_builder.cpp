@@ -55,6 +55,8 @@ void BlockLayout::add_piece(const FileTensor& tensor, const RowRange& rows, std:
   piece.tensor = tensor.name;
   if (!tensor.is_matrix) {
     piece.file_shape = {tensor.rows};
+  } else if (tensor.stacked > 0 && tensor.layout == FileLayout::transposed) {
+    piece.file_shape = {tensor.stacked, tensor.columns / tensor.stacked, tensor.rows};
   } else if (tensor.stacked > 0) {
     piece.file_shape = {tensor.stacked, tensor.rows / tensor.stacked, tensor.columns};
   } else if (tensor.layout == FileLayout::as_stored) {

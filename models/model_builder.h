@@ -33,7 +33,9 @@ struct FileTensor {
   Initial initial = Initial::normal;
   double deviation_divisor = 1;
   std::vector<RowRange> order;  // the file's rows in the block's order; empty: as in the file
-  std::int64_t stacked = 0;     // above 0: the file has the rows as so many matrices, in a tensor of three dimensions
+  // Above 0: the file has so many matrices in a tensor of three dimensions. They are the matrix's rows, or, where the file has it
+  // transposed, its columns.
+  std::int64_t stacked = 0;
 };
 FileTensor file_matrix(std::string name, std::int64_t out, std::int64_t in, FileLayout layout = FileLayout::as_stored,
                        double deviation_divisor = 1);

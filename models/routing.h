@@ -61,18 +61,22 @@ constexpr std::int64_t piece_of(std::int64_t left) {
   return rows;
 }
 
-// Matrices of one expert lie together: gate [I,H] and up [I,H], which are one matrix, then down [H,I]; then comes the next
-// expert. Both begin at multiples of kPieceAlignment.
+// Tensors of one expert lie together: gate [I,H] and up [I,H], which are one matrix, then down [H,I]; where there are biases,
+// that of gate and up [2I], then that of down [H]; then comes the next expert. Each begins at a multiple of kPieceAlignment.
 struct ExpertsShape {
   RouterShape router;
   std::int64_t hidden = 0;  // H
   std::int64_t width = 0;   // I
   std::int64_t first = 0;   // the experts of a call are [first, first + count); the shared one is a call of its own
   std::int64_t count = 0;
+  bool biased = false;
   bool is_shared() const { return first == router.experts; }
-  std::int64_t stride() const { return down() + round_up(width * hidden, 64); }  // elements from one expert to the next
-  std::int64_t down() const { return round_up(2 * width * hidden, 64); }         // … and from its begin to its down matrix
-  std::int64_t most_rows() const { return piece_of(router.rows); }               // of a piece
+  // Elements from an expert's begin to its down matrix, to its biases, and to the next expert.
+  std::int64_t down() const { return round_up(2 * width * hidden, 64); }
+  std::int64_t up_bias() const { return down() + round_up(width * hidden, 64); }
+  std::int64_t down_bias() const { return up_bias() + (biased ? round_up(2 * width, 64) : 0); }
+  std::int64_t stride() const { return down_bias() + (biased ? round_up(hidden, 64) : 0); }
+  std::int64_t most_rows() const { return piece_of(router.rows); }  // of a piece
   friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
 };
 

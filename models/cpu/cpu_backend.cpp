@@ -155,7 +155,7 @@ class Runner {
     }
     const ops::AttentionInputs<E> in{rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v), at<std::int32_t>(k.first_key)};
     if (k.cached && shape.queries == 1 && in.first_key == nullptr) {
-      ops::attention_decode<E>(pool_, shape, in, at<E>(k.o.place), scratch_);
+      ops::attention_decode<E>(pool_, shape, in, at<E>(k.o.place), at<float>(k.lse), scratch_);
     } else {
       ops::attention_forward<E>(pool_, shape, in, rows<E>(k.o), at<float>(k.lse), scratch_);
     }
@@ -165,6 +165,15 @@ class Runner {
     ops::attention_backward<E>(
         pool_, k.shape, {rows<const E>(k.q), rows<const E>(k.k), rows<const E>(k.v), at<std::int32_t>(k.first_key)},
         {rows<const E>(k.o), at<float>(k.lse), rows<const E>(k.d_o)}, {rows<E>(k.dq), rows<E>(k.dk), rows<E>(k.dv)}, scratch_);
+  }
+  template <typename E>
+  void run(const Sink& k) const {
+    ops::sink_forward(pool_, k.shape, at<E>(k.sinks), at<float>(k.lse), at<E>(k.o));
+  }
+  template <typename E>
+  void run(const SinkBackward& k) const {
+    ops::sink_backward(pool_, k.shape, at<E>(k.sinks), at<float>(k.lse), at<E>(k.o), at<E>(k.d_o), at<float>(k.dsinks),
+                       gradients());
   }
   template <typename E>
   void run(const KeepKeys& k) const {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "memory/base/error.h"
+#include "models/cpu/experts/clamped_swiglu.h"
 #include "models/cpu/ops.h"
 #include "models/cpu/row_loop-inl.h"
 #include "models/cpu/simd-inl.h"
@@ -104,6 +105,7 @@ HWY_INLINE void with_activation(Activation kind, const Use& use) {
     case Activation::silu: return use([](Float x) HWY_ATTR { return silu(x); });
     case Activation::gelu_tanh: return use([](Float x) HWY_ATTR { return gelu_tanh(x); });
     case Activation::gelu_erf: return use([](Float x) HWY_ATTR { return gelu_exact(x); });
+    case Activation::clamped_swiglu: return;  // has kernels of its own
   }
 }
 
@@ -267,11 +269,13 @@ SPILLWAY_SIMD_DISPATCH(PointwiseKernels, pointwise);
 
 template <typename E>
 void gated_forward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* gu, E* h) {
+  if (kind == Activation::clamped_swiglu) return clamped_swiglu_forward(pool, n, I, gu, h);
   best<E>().gated_forward(pool, kind, n, I, gu, h);
 }
 template <typename E>
 void gated_backward(const ThreadPool& pool, Activation kind, std::int64_t n, std::int64_t I, const E* dh, const E* gu, E* dgu,
                     E* h) {
+  if (kind == Activation::clamped_swiglu) return clamped_swiglu_backward(pool, n, I, dh, gu, dgu, h);
   best<E>().gated_backward(pool, kind, n, I, dh, gu, dgu, h);
 }
 template <typename E>

@@ -7,6 +7,7 @@
 
 #include "memory/base/error.h"
 #include "models/cuda/attention.cuh"
+#include "models/cuda/attention_sink.cuh"
 #include "models/cuda/lookup.cuh"
 #include "models/cuda/loss.cuh"
 #include "models/cuda/norm.cuh"
@@ -111,6 +112,24 @@ class Launcher {
     arguments.d_o = rows(k.d_o), arguments.dq = rows(k.dq), arguments.dk = rows(k.dk), arguments.dv = rows(k.dv);
     arguments.delta = floats(scratch_);
     attend_backward(queue_, arguments);
+  }
+  void operator()(const kernels::Sink& k) const {
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      const std::int64_t heads = k.shape.sequences * k.shape.queries * k.shape.heads;
+      launch(queue_, {blocks_for(heads, WeighSink<T>::kHeadsOfBlock)},
+             WeighSink<T>{{k.shape, at<T>(k.sinks), at<float>(k.lse)}, heads, at<T>(k.o)});
+    });
+  }
+  void operator()(const kernels::SinkBackward& k) const {
+    if (memory_.at(k.dsinks) == nullptr) return;
+    with_type(k.type, [&]<typename T>(std::type_identity<T>) {
+      launch(queue_, {k.shape.heads, SinkGradient<T>::kShared},
+             SinkGradient<T>{{k.shape, at<T>(k.sinks), at<float>(k.lse)},
+                             at<T>(k.o),
+                             at<T>(k.d_o),
+                             at<float>(k.dsinks),
+                             !memory_.first_micro_batch});
+    });
   }
   void operator()(const kernels::KeepKeys& k) const {
     with_type(k.type, [&]<typename T>(std::type_identity<T>) {
@@ -338,6 +357,7 @@ class Launcher {
         case Activation::silu: return f(of, Chosen<Activation::silu>());
         case Activation::gelu_tanh: return f(of, Chosen<Activation::gelu_tanh>());
         case Activation::gelu_erf: return f(of, Chosen<Activation::gelu_erf>());
+        case Activation::clamped_swiglu: return f(of, Chosen<Activation::clamped_swiglu>());
       }
     });
   }

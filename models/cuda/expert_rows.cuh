@@ -27,13 +27,15 @@ struct GatherRows {
   }
 };
 
-// sum[row of place] += factor * out; the factor is the place's weight, or 1 where there are none. A row comes to an expert once.
-template <int n>
+// sum[row of place] += factor * (out + bias); the factor is the place's weight, or 1 where there are none. A row comes to an
+// expert once.
+template <typename T, int n>
 struct AddRows {
   static constexpr int kThreads = kPointwiseThreads;
   std::int64_t used = 0, hidden = 0, k = 0;
   const std::int32_t* places = nullptr;
   const float *weights = nullptr, *out = nullptr;
+  const T* bias = nullptr;  // [H] or null
   float* sum = nullptr;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
@@ -42,19 +44,23 @@ struct AddRows {
     const std::int64_t place = gpu.load(places + row);
     const float factor = weights == nullptr ? 1.0f : gpu.load(weights + place);
     auto added = load_sums<n>(gpu, out + row * hidden + column);
+    if (bias != nullptr) {
+      for (int j = 0; j < n; ++j) added.x[j] += to_float(gpu.load(bias + column + j));
+    }
     for (int j = 0; j < n; ++j) added.x[j] *= factor;
     sum_into<n>(gpu, sum + place / k * hidden + column, added, true);
   }
 };
 
-// dweights[place] = h . dh, then h and dup are multiplied by the place's weight. A warp has a row.
+// dweights[place] = h . dh, and the bias . dy where there is one; then h and dup are multiplied by the place's weight. A warp has
+// a row.
 template <typename T>
 struct WeighRows {
   static constexpr int kThreads = 256, kRowsOfBlock = kThreads / 32;
-  std::int64_t used = 0, width = 0;
+  std::int64_t used = 0, width = 0, hidden = 0;
   const std::int32_t* places = nullptr;
   const float* weights = nullptr;
-  const T* dh = nullptr;
+  const T *dh = nullptr, *dy = nullptr, *bias = nullptr;
   T *h = nullptr, *dup = nullptr;
   float* dweights = nullptr;
 
@@ -69,10 +75,37 @@ struct WeighRows {
       along += value * to_float(gpu.load(dh + j));
       gpu.store(h + j, from_float<T>(value * weight));
     }
+    for (std::int64_t j = gpu.lane(); bias != nullptr && j < hidden; j += 32)
+      along += to_float(gpu.load(bias + j)) * to_float(gpu.load(dy + row * hidden + j));
     along = warp_sum(gpu, along);
     if (gpu.lane() == 0) gpu.store(dweights + place, along);
     for (std::int64_t j = row * 2 * width + gpu.lane(); j < (row + 1) * 2 * width; j += 32)
       gpu.store(dup + j, from_float<T>(to_float(gpu.load(dup + j)) * weight));
+  }
+};
+
+// sums (=|+=) the rows of x, each times its place's weight where there are weights. A thread has a column, and goes through the
+// rows in their order. Written sums are followed by zeros up to a multiple of kPieceAlignment.
+SPILLWAY_GPU inline std::int64_t padded_columns(std::int64_t columns) { return (columns + 63) / 64 * 64; }
+template <typename T>
+struct SumRows {
+  static constexpr int kThreads = kPointwiseThreads;
+  std::int64_t used = 0, columns = 0;
+  const std::int32_t* places = nullptr;
+  const float* weights = nullptr;
+  const T* x = nullptr;
+  float* sums = nullptr;
+  bool adds = false;
+
+  SPILLWAY_GPU void operator()(const Gpu& gpu) const {
+    const std::int64_t column = gpu.block() * kThreads + gpu.thread();
+    if (column >= padded_columns(columns) || (adds && column >= columns)) return;
+    float sum = adds ? gpu.load(sums + column) : 0.0f;
+    for (std::int64_t row = 0; row < used && column < columns; ++row) {
+      const float factor = weights == nullptr ? 1.0f : gpu.load(weights + gpu.load(places + row));
+      sum += factor * to_float(gpu.load(x + row * columns + column));
+    }
+    gpu.store(sums + column, sum);
   }
 };
 

@@ -45,15 +45,36 @@ class Pieces {
                    [&]<int n>(Int<n>) { launch_over(with_, m * H / n, GatherRows<T, n>{m, used, H, k, places, from, to}); });
     });
   }
-  void add(const std::int32_t* places, std::int64_t used, const float* weights, const Place& out, const Place& sum) const {
-    const std::int64_t H = shape_.hidden, k = shape_.router.places();
-    const float* const from = at<float>(with_, out);
-    float* const to = at<float>(with_, sum);
-    with_pack<float>({H}, {from, to},
-                     [&]<int n>(Int<n>) { launch_over(with_, used * H / n, AddRows<n>{used, H, k, places, weights, from, to}); });
+  void add(const std::int32_t* places, std::int64_t used, const float* weights, const std::byte* bias, const Place& out,
+           const Place& sum) const {
+    with_type(type_, [&]<typename T>(std::type_identity<T>) {
+      const std::int64_t H = shape_.hidden, k = shape_.router.places();
+      const float* const from = at<float>(with_, out);
+      float* const to = at<float>(with_, sum);
+      with_pack<float>({H}, {from, to}, [&]<int n>(Int<n>) {
+        launch_over(with_, used * H / n, AddRows<T, n>{used, H, k, places, weights, from, reinterpret_cast<const T*>(bias), to});
+      });
+    });
   }
-  void multiply(const ops::GemmSpec& spec, bool adds, const std::byte* a, const std::byte* b, std::byte* c) const {
-    with_.gemm.run(spec, adds, {.a = a, .b = b, .c = c, .workspace = with_.scratch});
+  void sum(const std::int32_t* places, std::int64_t used, std::int64_t columns, const float* weights, const Place& x, float* sums,
+           bool adds) const {
+    with_type(type_, [&]<typename T>(std::type_identity<T>) {
+      launch_over(with_, round_up(columns, 64), SumRows<T>{used, columns, places, weights, at<T>(with_, x), sums, adds});
+    });
+  }
+  void multiply(const ops::GemmSpec& spec, bool adds, const std::byte* a, const std::byte* b, std::byte* c,
+                const std::byte* bias = nullptr) const {
+    with_.gemm.run(spec, adds, {.a = a, .b = b, .bias = bias, .c = c, .workspace = with_.scratch});
+  }
+  // Where an expert's weights lie; biases are null where there are none.
+  struct Weights {
+    const std::byte *up, *down, *up_bias, *down_bias;
+  };
+  Weights weights_of(const Place& all, std::int64_t i) const {
+    const std::byte* const begin = place(all) + i * shape_.stride() * size_of(type_);
+    const auto from = [&](std::int64_t element) { return begin + element * size_of(type_); };
+    return {begin, from(shape_.down()), shape_.biased ? from(shape_.up_bias()) : nullptr,
+            shape_.biased ? from(shape_.down_bias()) : nullptr};
   }
   std::byte* place(const Place& of) const { return with_.memory.at(of); }
 
@@ -131,16 +152,15 @@ void run(const MixtureRun& with, const kernels::Experts& k) {
   }
   const Pieces pieces(with, s, k.type, k.routing);
   for (std::int64_t i = 0; i < s.count; ++i) {
-    const std::byte* const up = pieces.place(k.weights) + i * s.stride() * size_of(k.type);
-    const std::byte* const down = up + s.down() * size_of(k.type);
+    const Pieces::Weights of = pieces.weights_of(k.weights, i);
     const std::int32_t* const all = pieces.places_of(s.first + i);
     ops::for_pieces(s, k.type, pieces.rows_of(s.first + i),
                     [&](std::int64_t first, std::int64_t used, const ops::PieceProducts& products) {
                       pieces.gather(all + first, used, products.m, k.x, k.rows);
-                      pieces.multiply(products.up(), false, pieces.place(k.rows), up, pieces.place(k.up));
+                      pieces.multiply(products.up(), false, pieces.place(k.rows), of.up, pieces.place(k.up), of.up_bias);
                       with.activate({k.type, k.activation, true, products.m, s.width, k.up, k.h});
-                      pieces.multiply(products.down(), false, pieces.place(k.h), down, pieces.place(k.out));
-                      pieces.add(all + first, used, pieces.routing().weights, k.out, k.sum);
+                      pieces.multiply(products.down(), false, pieces.place(k.h), of.down, pieces.place(k.out));
+                      pieces.add(all + first, used, pieces.routing().weights, of.down_bias, k.out, k.sum);
                     });
   }
 }
@@ -151,8 +171,7 @@ void run(const MixtureRun& with, const kernels::ExpertsBackward& k) {
   if (k.begins) launch_over(with, elements, Zero{elements, at<float>(with, k.dx)});
   const Pieces pieces(with, s, k.type, k.routing);
   for (std::int64_t i = s.count; i-- > 0;) {
-    const std::byte* const up = pieces.place(k.weights) + i * s.stride() * size_of(k.type);
-    const std::byte* const down = up + s.down() * size_of(k.type);
+    const Pieces::Weights of = pieces.weights_of(k.weights, i);
     float* const gradients = at<float>(with, k.gradients);
     float* const dup = gradients == nullptr ? nullptr : gradients + i * s.stride();
     bool adds = !with.memory.first_micro_batch;
@@ -163,13 +182,22 @@ void run(const MixtureRun& with, const kernels::ExpertsBackward& k) {
       const std::int32_t* const places = all + first;
       pieces.gather(places, used, products.m, k.x, k.rows);
       pieces.gather(places, used, products.m, k.dy, k.drows);
-      pieces.multiply(products.up(), false, pieces.place(k.rows), up, pieces.place(k.up));
-      pieces.multiply(products.dh(), false, pieces.place(k.drows), down, pieces.place(k.dh));
+      pieces.multiply(products.up(), false, pieces.place(k.rows), of.up, pieces.place(k.up), of.up_bias);
+      pieces.multiply(products.dh(), false, pieces.place(k.drows), of.down, pieces.place(k.dh));
       with.activate_backward({k.type, k.activation, true, products.m, s.width, k.dh, k.up, k.dup, k.h});
       with_type(k.type, [&]<typename T>(std::type_identity<T>) {
         launch(with.queue, {blocks_for(used, WeighRows<T>::kRowsOfBlock)},
-               WeighRows<T>{used, s.width, places, pieces.routing().weights, at<T>(with, k.dh), at<T>(with, k.h),
-                            at<T>(with, k.dup), at<float>(with, k.dweights)});
+               WeighRows<T>{.used = used,
+                            .width = s.width,
+                            .hidden = s.hidden,
+                            .places = places,
+                            .weights = pieces.routing().weights,
+                            .dh = at<T>(with, k.dh),
+                            .dy = at<T>(with, k.drows),
+                            .bias = reinterpret_cast<const T*>(of.down_bias),
+                            .h = at<T>(with, k.h),
+                            .dup = at<T>(with, k.dup),
+                            .dweights = at<float>(with, k.dweights)});
       });
       if (dup != nullptr) {
         const auto store = ops::Store::write;
@@ -177,10 +205,14 @@ void run(const MixtureRun& with, const kernels::ExpertsBackward& k) {
                         reinterpret_cast<std::byte*>(dup + s.down()));
         pieces.multiply(products.up_gradient(store), adds, pieces.place(k.dup), pieces.place(k.rows),
                         reinterpret_cast<std::byte*>(dup));
+        if (s.biased) {
+          pieces.sum(places, used, 2 * s.width, nullptr, k.dup, dup + s.up_bias(), adds);
+          pieces.sum(places, used, s.hidden, pieces.routing().weights, k.drows, dup + s.down_bias(), adds);
+        }
         adds = true;
       }
-      pieces.multiply(products.dx(), false, pieces.place(k.dup), up, pieces.place(k.out));
-      pieces.add(places, used, nullptr, k.out, k.dx);
+      pieces.multiply(products.dx(), false, pieces.place(k.dup), of.up, pieces.place(k.out));
+      pieces.add(places, used, nullptr, nullptr, k.out, k.dx);
     };
     ops::for_pieces(s, k.type, rows, of_piece);
   }

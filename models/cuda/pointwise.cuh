@@ -38,6 +38,9 @@ SPILLWAY_GPU ValueAndSlope activate(float x) {
     constexpr float a = 0.7978845608028654f, b = 0.044715f;  // sqrt(2 / pi)
     const float t = tanhf(a * (x + b * x * x * x));
     return {0.5f * x * (1.0f + t), 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * a * (1.0f + 3.0f * b * x * x)};
+  } else if constexpr (activation == Activation::clamped_swiglu) {
+    const float g = x > kSwigluLimit ? kSwigluLimit : x, s = 1.0f / (1.0f + expf(-kSwigluAlpha * g));
+    return {g * s, x > kSwigluLimit ? 0.0f : s * (1.0f + kSwigluAlpha * g * (1.0f - s))};
   } else {
     constexpr float root_half = 0.7071067811865476f, density = 0.3989422804014327f;
     const float cdf = 0.5f * (1.0f + erff(x * root_half));
@@ -45,13 +48,43 @@ SPILLWAY_GPU ValueAndSlope activate(float x) {
   }
 }
 
-// Offsets of the columns of pack `i` of h [n, I]: in h, and in [n, I] or [n, gate I | up I].
+// The other factor, by which a gate's value is multiplied.
+template <Activation activation>
+SPILLWAY_GPU ValueAndSlope factor_of(float up) {
+  if constexpr (activation == Activation::clamped_swiglu)
+    return up > kSwigluLimit    ? ValueAndSlope{1.0f + kSwigluLimit, 0.0f}
+           : up < -kSwigluLimit ? ValueAndSlope{1.0f - kSwigluLimit, 0.0f}
+                                : ValueAndSlope{1.0f + up, 1.0f};
+  return {up, 1.0f};
+}
+
+// Swaps the order of 2n numbers in two packs: in turns, or one pack of gates and one of ups.
+template <int n>
+SPILLWAY_GPU void take_apart(Floats<n>& gates, Floats<n>& ups) {
+  const Floats<n> first = gates, second = ups;
+  for (int j = 0; j < n; ++j) {
+    gates.x[j] = 2 * j < n ? first.x[2 * j % n] : second.x[2 * j % n];
+    ups.x[j] = 2 * j + 1 < n ? first.x[(2 * j + 1) % n] : second.x[(2 * j + 1) % n];
+  }
+}
+template <int n>
+SPILLWAY_GPU void put_together(Floats<n>& gates, Floats<n>& ups) {
+  const Floats<n> of_gates = gates, of_ups = ups;
+  for (int j = 0; j < n; ++j) {
+    gates.x[j] = j % 2 == 0 ? of_gates.x[j / 2] : of_ups.x[j / 2];
+    ups.x[j] = (n + j) % 2 == 0 ? of_gates.x[(n + j) / 2] : of_ups.x[(n + j) / 2];
+  }
+}
+
+// Offsets of the columns of pack `i` of h [n, I]: in h, and in [n, I] or [n, gate I | up I]. Where gates and ups alternate, the
+// two are the halves of one stretch.
 struct PackOfRow {
   std::int64_t of_h, inner, outer;
-  template <int n>
+  template <int n, Activation activation>
   static SPILLWAY_GPU PackOfRow at(std::int64_t i, std::int64_t columns, bool gated) {
     const std::int64_t packs = columns / n, row = i / packs, column = i % packs * n,
                        inner = row * (gated ? 2 : 1) * columns + column;
+    if constexpr (activation == Activation::clamped_swiglu) return {row * columns + column, inner + column, inner + column + n};
     return {row * columns + column, inner, inner + columns};
   }
 };
@@ -67,12 +100,14 @@ struct Activate {
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t i = gpu.block() * kThreads + gpu.thread();
     if (i >= packs) return;
-    const PackOfRow at = PackOfRow::at<n>(i, columns, gated);
+    const PackOfRow at = PackOfRow::at<n, activation>(i, columns, gated);
     auto x = load_floats<T, n>(gpu, up + at.inner);
+    Floats<n> factor;
+    if (gated) factor = load_floats<T, n>(gpu, up + at.outer);
+    if constexpr (activation == Activation::clamped_swiglu) take_apart<n>(x, factor);
     for (int j = 0; j < n; ++j) x.x[j] = activate<activation>(x.x[j]).value;
     if (gated) {
-      const auto factor = load_floats<T, n>(gpu, up + at.outer);
-      for (int j = 0; j < n; ++j) x.x[j] *= factor.x[j];
+      for (int j = 0; j < n; ++j) x.x[j] *= factor_of<activation>(factor.x[j]).value;
     }
     store_floats<T, n>(gpu, h + at.of_h, x);
   }
@@ -90,17 +125,20 @@ struct ActivateBackward {
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t i = gpu.block() * kThreads + gpu.thread();
     if (i >= packs) return;
-    const PackOfRow at = PackOfRow::at<n>(i, columns, gated);
-    const auto given = load_floats<T, n>(gpu, dh + at.of_h), x = load_floats<T, n>(gpu, up + at.inner);
+    const PackOfRow at = PackOfRow::at<n, activation>(i, columns, gated);
+    const auto given = load_floats<T, n>(gpu, dh + at.of_h);
+    auto x = load_floats<T, n>(gpu, up + at.inner);
     Floats<n> factor, inner, outer, again;
     if (gated) factor = load_floats<T, n>(gpu, up + at.outer);
+    if constexpr (activation == Activation::clamped_swiglu) take_apart<n>(x, factor);
     for (int j = 0; j < n; ++j) {
       const ValueAndSlope a = activate<activation>(x.x[j]);
-      const float f = gated ? factor.x[j] : 1.0f;
-      inner.x[j] = given.x[j] * f * a.slope;
-      outer.x[j] = given.x[j] * a.value;
-      again.x[j] = a.value * f;
+      const ValueAndSlope f = gated ? factor_of<activation>(factor.x[j]) : ValueAndSlope{1.0f, 0.0f};
+      inner.x[j] = given.x[j] * f.value * a.slope;
+      outer.x[j] = given.x[j] * a.value * f.slope;
+      again.x[j] = a.value * f.value;
     }
+    if constexpr (activation == Activation::clamped_swiglu) put_together<n>(inner, outer);
     store_floats<T, n>(gpu, dup + at.inner, inner);
     if (gated) store_floats<T, n>(gpu, dup + at.outer, outer);
     store_floats<T, n>(gpu, h + at.of_h, again);

@@ -2,6 +2,7 @@
 // Not here: the loops (reference_backend.cpp, reference_experts.cpp).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +47,18 @@ inline ValueAndSlope activate(Activation activation, double x) {
       const double cdf = 0.5 * (1 + std::erf(x / std::numbers::sqrt2));
       return {x * cdf, cdf + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi)};
     }
+    case Activation::clamped_swiglu: {
+      const double g = std::min(x, static_cast<double>(kSwigluLimit)), s = sigmoid(static_cast<double>(kSwigluAlpha) * g);
+      return {g * s, x > g ? 0 : s * (1 + static_cast<double>(kSwigluAlpha) * g * (1 - s))};
+    }
   }
   return {};
+}
+// The other factor, by which a gate's value is multiplied.
+inline ValueAndSlope factor_of(Activation activation, double up) {
+  if (activation != Activation::clamped_swiglu) return {up, 1};
+  const auto limit = static_cast<double>(kSwigluLimit);
+  return {1 + std::clamp(up, -limit, limit), std::abs(up) > limit ? 0.0 : 1.0};
 }
 
 }  // namespace spillway

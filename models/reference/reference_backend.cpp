@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "memory/base/error.h"
@@ -147,6 +148,24 @@ class Reference {
       }
     });
   }
+  void operator()(const Sink& k) const {
+    for_sinks(k, [&](std::int64_t head, std::int64_t at, float& lse) {
+      const double sink = at_type(k.sinks, k)[head], log_sum = static_cast<double>(lse);
+      const double most = std::max(sink, log_sum), sum = most + std::log(std::exp(sink - most) + std::exp(log_sum - most));
+      const Numbers o = at_type(k.o, k);
+      for (std::int64_t d = at; d < at + k.shape.head_dim; ++d) o.set(d, o[d] * std::exp(log_sum - sum));
+      lse = static_cast<float>(sum);
+    });
+  }
+  void operator()(const SinkBackward& k) const {
+    std::vector<double> sums(static_cast<std::size_t>(k.shape.heads));
+    const Numbers o = at_type(k.o, k), d_o = at_type(k.d_o, k);
+    for_sinks(k, [&](std::int64_t head, std::int64_t at, float lse) {
+      const double p = std::exp(at_type(k.sinks, k)[head] - static_cast<double>(lse));
+      for (std::int64_t d = at; d < at + k.shape.head_dim; ++d) sums[static_cast<std::size_t>(head)] -= p * o[d] * d_o[d];
+    });
+    sum_into(k.dsinks, sums);
+  }
   void operator()(const AttendBackward& k) const {
     const ops::AttentionShape& s = k.shape;
     const Numbers q = at(k.q.place, k.type), keys = at(k.k.place, k.type), v = at(k.v.place, k.type),
@@ -158,7 +177,8 @@ class Reference {
       return static_cast<std::size_t>(((b * s.keys + j) * s.kv_heads + head / (s.heads / s.kv_heads)) * s.head_dim);
     };
     for_queries(s, [&](std::int64_t b, std::int64_t head, std::int64_t t) {
-      const Weights w = weights_of(s, k, b, head, t);
+      // What a query gives to keys is told by lse, which may count more than the keys: a sink.
+      const Weights w = weights_of(s, k, b, head, t, floats(k.lse)[(b * s.heads + head) * s.queries + t]);
       const std::int64_t q_at = query(s, k.q, b, head, t), do_at = query(s, k.d_o, b, head, t);
       std::vector<double> dp;
       double mean = 0;
@@ -206,18 +226,19 @@ class Reference {
     const Numbers up = at(k.up, k.type), h = at(k.h, k.type);
     for (std::int64_t i = 0; i < k.rows * k.columns; ++i) {
       const Places p = places_of(k, i);
-      h.set(i, activate(k.activation, up[p.inner]).value * (k.gated ? up[p.outer] : 1));
+      h.set(i, activate(k.activation, up[p.inner]).value * (k.gated ? factor_of(k.activation, up[p.outer]).value : 1));
     }
   }
   void operator()(const ActivateBackward& k) const {
     const Numbers dh = at(k.dh, k.type), up = at(k.up, k.type), dup = at(k.dup, k.type), h = at(k.h, k.type);
     for (std::int64_t i = 0; i < k.rows * k.columns; ++i) {
       const Places p = places_of(k, i);
-      const double x = up[p.inner], factor = k.gated ? up[p.outer] : 1, given = dh[i];
+      const double x = up[p.inner], given = dh[i];
       const ValueAndSlope a = activate(k.activation, x);
-      dup.set(p.inner, given * factor * a.slope);
-      if (k.gated) dup.set(p.outer, given * a.value);
-      h.set(i, a.value * factor);
+      const ValueAndSlope factor = k.gated ? factor_of(k.activation, up[p.outer]) : ValueAndSlope{1, 0};
+      dup.set(p.inner, given * factor.value * a.slope);
+      if (k.gated) dup.set(p.outer, given * a.value * factor.slope);
+      h.set(i, a.value * factor.value);
     }
   }
 
@@ -396,7 +417,8 @@ class Reference {
     std::vector<double> p, slope;
     double log_sum = 0;
   };
-  Weights weights_of(const ops::AttentionShape& s, const auto& k, std::int64_t b, std::int64_t head, std::int64_t t) const {
+  Weights weights_of(const ops::AttentionShape& s, const auto& k, std::int64_t b, std::int64_t head, std::int64_t t,
+                     std::optional<float> log_sum = {}) const {
     const Numbers q = at(k.q.place, k.type), keys = at(k.k.place, k.type);
     Weights w;
     w.last = s.key_offset + t;
@@ -414,9 +436,20 @@ class Reference {
       w.p.push_back(score);
     }
     for (const double score : w.p) sum += std::exp(score - most);
-    w.log_sum = most + std::log(sum);
+    w.log_sum = log_sum ? static_cast<double>(*log_sum) : most + std::log(sum);
     for (double& p : w.p) p = std::exp(p - w.log_sum);
     return w;
+  }
+
+  Numbers at_type(const Place& place, const auto& k) const { return at(place, k.type); }
+  // Calls visit(head, the first element of the row's head in o, log-sum-exp).
+  void for_sinks(const auto& k, const auto& visit) const {
+    const ops::AttentionShape& s = k.shape;
+    for (std::int64_t row = 0; row < s.sequences * s.queries; ++row) {
+      for (std::int64_t head = 0; head < s.heads; ++head)
+        visit(head, (row * s.heads + head) * s.head_dim,
+              floats(k.lse)[(row / s.queries * s.heads + head) * s.queries + row % s.queries]);
+    }
   }
 
   // For the i-th element of h, the places of the activation's argument and, with a gate, of the other factor.
@@ -425,6 +458,7 @@ class Reference {
   };
   static Places places_of(const auto& k, std::int64_t i) {
     if (!k.gated) return {i, 0};
+    if (k.activation == Activation::clamped_swiglu) return {2 * i, 2 * i + 1};
     const std::int64_t at = i / k.columns * 2 * k.columns + i % k.columns;
     return {at, at + k.columns};
   }

@@ -26,6 +26,20 @@ std::vector<std::int32_t> chosen(const float* p, const ops::RouterShape& s) {
   return order;
 }
 
+// Rows of the matrix of gates and ups: all gates, then all ups, or in turns.
+bool alternates(const auto& k) { return k.activation == Activation::clamped_swiglu; }
+bool is_gate(const auto& k, std::int64_t i) { return alternates(k) ? i % 2 == 0 : i < k.shape.width; }
+std::int64_t gate_row(const auto& k, std::int64_t i) { return alternates(k) ? 2 * i : i; }
+std::int64_t up_row(const auto& k, std::int64_t i) { return alternates(k) ? 2 * i + 1 : k.shape.width + i; }
+
+// As a kernel stores it: a clamp's slope is 1 on the one side of its limit and 0 on the other, so it must be known on which.
+double as_stored(double x, DType type) {
+  alignas(8) std::byte stored[8];
+  const Numbers number(stored, type);
+  number.set(0, x);
+  return number[0];
+}
+
 // The i-th expert's row of the result, and what its backward needs. One row, one expert.
 struct OneRow {
   std::vector<double> gate, up, h, out;
@@ -34,13 +48,14 @@ OneRow expert_of_row(const Numbers& x, std::int64_t row, const Numbers& w, std::
   const std::int64_t H = k.shape.hidden, I = k.shape.width;
   OneRow one;
   for (std::int64_t i = 0; i < 2 * I; ++i) {
-    double sum = 0;
+    double sum = k.shape.biased ? w[begin + k.shape.up_bias() + i] : 0;
     for (std::int64_t j = 0; j < H; ++j) sum += x[row * H + j] * w[begin + i * H + j];
-    (i < I ? one.gate : one.up).push_back(sum);
+    (is_gate(k, i) ? one.gate : one.up).push_back(alternates(k) ? as_stored(sum, k.type) : sum);
   }
-  for (std::size_t i = 0; i < one.gate.size(); ++i) one.h.push_back(activate(k.activation, one.gate[i]).value * one.up[i]);
+  for (std::size_t i = 0; i < one.gate.size(); ++i)
+    one.h.push_back(activate(k.activation, one.gate[i]).value * factor_of(k.activation, one.up[i]).value);
   for (std::int64_t j = 0; j < H; ++j) {
-    double sum = 0;
+    double sum = k.shape.biased ? w[begin + k.shape.down_bias() + j] : 0;
     for (std::int64_t i = 0; i < I; ++i) sum += one.h[static_cast<std::size_t>(i)] * w[begin + k.shape.down() + j * I + i];
     one.out.push_back(sum);
   }
@@ -192,13 +207,21 @@ void run_reference(const ExpertsBackward& k, const PassMemory& memory) {
           dw[static_cast<std::size_t>(s.down() + j * I + i)] += weight * dy[row * H + j] * one.h[at_i];
         }
         along += dh * one.h[at_i];
-        const ValueAndSlope a = activate(k.activation, one.gate[at_i]);
-        const double dgate = weight * dh * one.up[at_i] * a.slope, dup = weight * dh * a.value;
+        const ValueAndSlope a = activate(k.activation, one.gate[at_i]), factor = factor_of(k.activation, one.up[at_i]);
+        const double dgate = weight * dh * factor.value * a.slope, dup = weight * dh * a.value * factor.slope;
+        const std::int64_t gate_at = gate_row(k, i), up_at = up_row(k, i);
         for (std::int64_t j = 0; j < H; ++j) {
-          dw[static_cast<std::size_t>(i * H + j)] += dgate * x[row * H + j];
-          dw[static_cast<std::size_t>((I + i) * H + j)] += dup * x[row * H + j];
-          dx_row[static_cast<std::size_t>(j)] += dgate * w[begin + i * H + j] + dup * w[begin + (I + i) * H + j];
+          dw[static_cast<std::size_t>(gate_at * H + j)] += dgate * x[row * H + j];
+          dw[static_cast<std::size_t>(up_at * H + j)] += dup * x[row * H + j];
+          dx_row[static_cast<std::size_t>(j)] += dgate * w[begin + gate_at * H + j] + dup * w[begin + up_at * H + j];
         }
+        if (!s.biased) continue;
+        dw[static_cast<std::size_t>(s.up_bias() + gate_at)] += dgate;
+        dw[static_cast<std::size_t>(s.up_bias() + up_at)] += dup;
+      }
+      for (std::int64_t j = 0; s.biased && j < H; ++j) {
+        along += dy[row * H + j] * w[begin + s.down_bias() + j];
+        dw[static_cast<std::size_t>(s.down_bias() + j)] += weight * dy[row * H + j];
       }
       dweights[place] = static_cast<float>(along);
       for (std::int64_t j = 0; j < H; ++j) dx[row * H + j] += static_cast<float>(dx_row[static_cast<std::size_t>(j)]);

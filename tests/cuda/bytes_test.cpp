@@ -157,6 +157,24 @@ std::vector<Counted> positions_and_rows(DType type) {
   };
 }
 
+std::vector<Counted> sinks(DType type) {
+  const auto matrix = matrix_of(type);
+  const ops::AttentionShape shape{
+      .sequences = 1, .queries = kRows, .keys = kRows, .heads = kHidden / kHead, .kv_heads = kHidden / kHead, .head_dim = kHead};
+  return {
+      {"sink",
+       [=](Operands& of) {
+         return Sink{type, shape, of.numbers(type, shape.heads), floats(of, kRows * shape.heads), matrix(of)};
+       },
+       1.4},  // a block has eight heads of a row, whose log-sum-exps lie apart
+      {"sink_backward",
+       [=](Operands& of) {
+         return SinkBackward{type,       shape,      of.numbers(type, shape.heads), floats(of, kRows * shape.heads),
+                             matrix(of), matrix(of), floats(of, shape.heads)};
+       }},
+  };
+}
+
 std::vector<Counted> losses(DType type) {
   const auto matrix = matrix_of(type);
   const ops::VocabularyTile tile{0, kTile};
@@ -214,7 +232,7 @@ double needed_of(Kernel& kernel) {
 class EveryKernel : public ::testing::TestWithParam<DType> {
  protected:
   EveryKernel() {
-    for (const auto& more : {activations_and_copies, positions_and_rows, losses})
+    for (const auto& more : {activations_and_copies, positions_and_rows, sinks, losses})
       std::ranges::copy(more(GetParam()), std::back_inserter(table));
   }
   // Product, Attend, AttendBackward and LookUpBackward are elsewhere: see above, and below. So are the five calls of mixtures,

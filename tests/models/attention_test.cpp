@@ -273,7 +273,9 @@ void check_decode(const AttentionShape& shape) {
   std::vector<E> first;
   for (const int threads : kPools) {
     std::vector<E> o(problem.q.size(), from_float<E>(kUntouched));
-    ops::attention_decode(ThreadPool(threads), shape, problem.inputs(), o.data(), scratch.data());
+    std::vector<float> lse(expected.lse.size());
+    ops::attention_decode(ThreadPool(threads), shape, problem.inputs(), o.data(), lse.data(), scratch.data());
+    expect_close(lse, expected.lse, factor, factor, "lse");
     if (first.empty()) first = o;
     expect_same_bits(o, first, "o");
   }
@@ -394,7 +396,8 @@ TYPED_TEST(AttentionTest, CapsThatAreNone) {
   for (const float cap : {-1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_THROW(ops::attention_forward_scratch_bytes(capped(training(1, 4, 1, 1, 8), cap), DType::float32, 1), Error) << cap;
     const Problem<TypeParam> problem(capped(decoding(4, 8, 0), cap), 1.0f);
-    EXPECT_THROW(ops::attention_decode<TypeParam>(pool, problem.shape, problem.inputs(), nullptr, nullptr), Error) << cap;
+    EXPECT_THROW(ops::attention_decode<TypeParam>(pool, problem.shape, problem.inputs(), nullptr, nullptr, nullptr), Error)
+        << cap;
   }
 }
 

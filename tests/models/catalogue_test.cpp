@@ -65,6 +65,8 @@ const std::map<std::string_view, std::int64_t> kPublished = {
     {"qwen1.5-moe-a2.7b", 14'315'784'192},
     {"qwen3-30b-a3b", 30'532'122'624},
     {"olmoe-1b-7b", 6'919'161'856},
+    {"gpt-oss-20b", 20'914'757'184},
+    {"gpt-oss-120b", 116'829'156'672},
     {"qwen3-235b-a22b", 235'093'634'560},
     {"ministral-8b", 8'019'808'256},
     {"ministral-3-8b", 8'489'553'920},

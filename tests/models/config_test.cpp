@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "files/safetensors.h"
+#include "models/catalogue/catalogue.h"
 #include "tests/golden.h"
 #include "tests/models/config_testing.h"
 #include "tests/models/counted.h"
@@ -151,7 +152,7 @@ TEST(Config, PartsOfGemmaAreOthersNot) {
   for (const FamilyRow& family : families()) {
     if (family.model_type.find("gemma") != std::string_view::npos) continue;
     Json json = {{"model_type", family.model_type}};
-    if (family.scaled_queries) json["rope_parameters"] = {{"rope_theta", 1e6}};
+    if (family.states_rope) json["rope_parameters"] = {{"rope_theta", 1e6}};
     const ModelConfig config = parse(json);
     EXPECT_EQ(family.norm_offset, 0) << family.model_type;
     EXPECT_EQ(config.window_rope.has_value(), family.model_type == "olmo3") << family.model_type;
@@ -220,6 +221,16 @@ TEST(Config, SaysWhatAMixtureIs) {
   EXPECT_EQ(olmoe.balance_coefficient, 0.01);
   EXPECT_EQ(olmoe.padding_token, 1);
   EXPECT_EQ(olmoe.layers_with_experts(), 16);
+}
+
+TEST(Config, GptOss) {
+  const ModelConfig config = catalogue_config("gpt-oss-20b");
+  EXPECT_EQ(config.activation, Activation::clamped_swiglu);
+  EXPECT_TRUE(config.family->sinks && config.qkv_bias && config.attention_output_bias && config.normalised_experts);
+  EXPECT_EQ(config.windows[0], 128);
+  EXPECT_EQ(config.windows[1], 0);
+  EXPECT_FALSE(config.rope.scaling.truncate);
+  EXPECT_EQ(config.balance_coefficient, 0);
 }
 
 // Newer files of transformers have num_local_experts where older ones have num_experts, and the other way round.

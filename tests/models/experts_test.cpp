@@ -103,7 +103,7 @@ TEST(Experts, PiecesHoldAllRowsAndWasteFewerThanAStep) {
 }
 
 TEST(Experts, FormsGiveTheSameBits) {
-  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe"}) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"}) {
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       const ModelConfig config = small_config(family);
       InCoreRunner layer = drawn(config, dtype, ExpertsForm::layer), groups = drawn(config, dtype, ExpertsForm::groups);
@@ -125,7 +125,7 @@ TEST(Experts, FormsGiveTheSameBits) {
 // dense models of golden_test.cpp are allowed.
 TEST(Experts, InBFloat16AreRoundedAsDenseModelsAre) {
   constexpr double epsilon = 0x1p-7;
-  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe"}) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "gpt_oss"}) {
     ModelConfig config = small_config(family);
     config.experts_per_token = config.experts;
     InCoreRunner exact = drawn(config, DType::float32, ExpertsForm::layer),

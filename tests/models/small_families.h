@@ -119,6 +119,11 @@ inline ModelConfig small_config(const std::string& model_type) {
     if (model_type != "qwen3_moe") config.balance_coefficient = 0.02;
     if (model_type == "qwen2_moe") config.shared_expert_width = 56, config.qkv_bias = true;
     if (model_type == "qwen3_moe") config.head_dim = 24, config.dense_layers = {true, false};
+    if (model_type == "gpt_oss") {
+      config.activation = Activation::clamped_swiglu;
+      config.windows = {9, 0};
+      config.qkv_bias = config.attention_output_bias = true;
+    }
   } else if (model_type.find("gemma") != std::string::npos) {
     add_gemma_parts(config, model_type);
   } else {

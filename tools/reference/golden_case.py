@@ -42,6 +42,13 @@ CASES = {
         **(SHAPE | dict(intermediate_size=40)), num_local_experts=6, num_experts_per_tok=2, embedding_multiplier=12.0,
         attention_multiplier=0.15, residual_multiplier=0.22, logits_scaling=3.0, output_router_logits=True,
         router_aux_loss_coef=0.02, pad_token_id=None, tie_word_embeddings=True),
+    # Sinks, windows in turn with full attention, biases everywhere, yarn, and experts whose gates and ups alternate.
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **(SHAPE | dict(intermediate_size=40, num_hidden_layers=3)), head_dim=16, num_local_experts=6,
+        num_experts_per_tok=2, sliding_window=7, output_router_logits=True, router_aux_loss_coef=0.02,
+        pad_token_id=None, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="yarn", rope_theta=500.0, factor=4.0, beta_fast=8.0, beta_slow=1.0,
+                             truncate=False, original_max_position_embeddings=16)),
     # A shared expert besides the others, whose weights are their probabilities.
     "qwen2_moe": lambda: transformers.Qwen2MoeConfig(
         **SHAPE, moe_intermediate_size=40, shared_expert_intermediate_size=72, num_experts=6, num_experts_per_tok=2,
@@ -105,7 +112,8 @@ def scatter(model):
             if p.ndim == 1:
                 p.copy_((0.0 if name.endswith("bias") else ones) + 0.2 * torch.randn_like(p))
             else:
-                p.copy_((0.2 if "q_proj" in name or "k_proj" in name else 0.08) * torch.randn_like(p))
+                large = 0.3 if model.config.model_type == "gpt_oss" and "gate_up" in name else 0.08  # some are clamped
+                p.copy_((0.2 if "q_proj" in name or "k_proj" in name else large) * torch.randn_like(p))
 
 
 def tokens_of(vocabulary):
@@ -132,7 +140,7 @@ def by_file_names(model, tensors):
                                ("experts.down_proj", "output_linear.weight"), ("router.weight", "router.layer.weight")):
                 name = name.replace("block_sparse_moe." + ours, "block_sparse_moe." + file)
         stem, dot, last = name.rpartition(".experts.")
-        if not dot:
+        if not dot or model.config.model_type == "gpt_oss":
             named[name] = tensor
             continue
         for index, of_one in enumerate(tensor):

@@ -141,7 +141,8 @@ Bytes attention_decode_scratch_bytes(const AttentionShape& shape) {
 }
 
 template <typename E>
-void attention_decode(const ThreadPool& pool, const AttentionShape& s, const AttentionInputs<E>& in, E* out, std::byte* base) {
+void attention_decode(const ThreadPool& pool, const AttentionShape& s, const AttentionInputs<E>& in, E* out, float* lse,
+                      std::byte* base) {
   SPILLWAY_CHECK(s.sequences == 1 && s.queries == 1 && s.key_offset + 1 == s.keys && s.heads % s.kv_heads == 0,
                  "{} sequences of {} queries at {} of {} keys, {} heads ({} of keys)", s.sequences, s.queries, s.key_offset,
                  s.keys, s.heads, s.kv_heads);
@@ -180,11 +181,14 @@ void attention_decode(const ThreadPool& pool, const AttentionShape& s, const Att
       for (std::int64_t d = 0; d < D; ++d) o[d] += factor * scratch.o[at * D + d];
     }
     for (std::int64_t d = 0; d < D; ++d) out[head * D + d] = from_float<E>(o[d] / sum);
+    if (lse != nullptr) lse[head] = maximum + std::log(sum);
   }
 }
 
-template void attention_decode(const ThreadPool&, const AttentionShape&, const AttentionInputs<float>&, float*, std::byte*);
-template void attention_decode(const ThreadPool&, const AttentionShape&, const AttentionInputs<BFloat16>&, BFloat16*, std::byte*);
+template void attention_decode(const ThreadPool&, const AttentionShape&, const AttentionInputs<float>&, float*, float*,
+                               std::byte*);
+template void attention_decode(const ThreadPool&, const AttentionShape&, const AttentionInputs<BFloat16>&, BFloat16*, float*,
+                               std::byte*);
 
 }  // namespace spillway::ops
 #endif

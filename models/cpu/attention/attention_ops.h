@@ -45,11 +45,20 @@ void attention_forward(const ThreadPool& pool, const AttentionShape& shape, cons
                        std::byte* scratch, AttentionPath path = AttentionPath::instruction_set);
 
 // For generation: one query in one sequence of one document. Reads each key and value once, without packing it. Sums run in
-// another order than attention_forward's.
+// another order than attention_forward's. lse [Hq] may be null.
 Bytes attention_decode_scratch_bytes(const AttentionShape& shape);  // grows with the keys
 template <typename E>
 void attention_decode(const ThreadPool& pool, const AttentionShape& shape, const AttentionInputs<E>& in, E* o /*[Hq*D]*/,
-                      std::byte* scratch);
+                      float* lse, std::byte* scratch);
+
+// In place: takes a score a head that has no value into the results of attention, and computes its gradient from what is then
+// there (models/kernels.h, Sink).
+template <typename E>
+void sink_forward(const ThreadPool& pool, const AttentionShape& shape, const E* sinks /*[Hq]*/, float* lse /*[B,Hq,Tq]*/,
+                  E* o /*[B*Tq,Hq*D]*/);
+template <typename E>
+void sink_backward(const ThreadPool& pool, const AttentionShape& shape, const E* sinks, const float* lse, const E* o,
+                   const E* d_o /*[B*Tq,Hq*D]*/, float* dsinks /*[Hq]*/, Store store);
 
 // The forward's results, and the gradient of its output.
 template <typename E>

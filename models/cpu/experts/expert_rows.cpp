@@ -20,8 +20,9 @@ namespace spillway::ops {
 // One instruction set's kernels.
 template <typename E>
 struct ExpertRowKernels {
-  decltype(&ops::add_rows) add_rows;
+  decltype(&ops::add_rows<E>) add_rows;
   decltype(&ops::weigh_rows<E>) weigh_rows;
+  decltype(&ops::sum_rows<E>) sum_rows;
 };
 }  // namespace spillway::ops
 #endif
@@ -34,37 +35,62 @@ namespace {
 constexpr std::int64_t kTaskRows = 8;
 
 // A row comes to an expert once, so no two tasks add to the same one.
+template <typename E>
 void add_rows(const ThreadPool& pool, std::int64_t used, std::int64_t H, std::int64_t k, const std::int32_t* places,
-              const float* weights, const float* out, float* sum) {
+              const float* weights, const E* bias, const float* out, float* sum) {
   for_rows(pool, used, kTaskRows, [&](std::int64_t i) HWY_ATTR {
     const Float factor = splat(weights == nullptr ? 1.0f : weights[places[i]]);
     float* const to = sum + places[i] / k * H;
-    for_vectors(H, [&](std::int64_t j, auto part)
-                       HWY_ATTR { store(hn::MulAdd(factor, load(out + i * H + j, part), load(to + j, part)), to + j, part); });
+    for_vectors(H, [&](std::int64_t j, auto part) HWY_ATTR {
+      Float added = load(out + i * H + j, part);
+      if (bias != nullptr) added = hn::Add(added, load(bias + j, part));
+      store(hn::MulAdd(factor, added, load(to + j, part)), to + j, part);
+    });
   });
 }
 
 template <typename E>
-void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, const std::int32_t* places, const float* weights,
-                const E* dh, E* h, E* dup, float* dweights) {
+void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, std::int64_t H, const std::int32_t* places,
+                const float* weights, const RowsToWeigh<E>& rows, float* dweights) {
   for_rows(pool, used, kTaskRows, [&](std::int64_t i) HWY_ATTR {
     const float weight = weights[places[i]];
     const Float factor = splat(weight);
-    dweights[places[i]] = sum_vectors(I, [&](std::int64_t j, auto part) HWY_ATTR {
-      const Float value = load(h + i * I + j, part);
-      store(hn::Mul(value, factor), h + i * I + j, part);
-      return hn::Mul(value, load(dh + i * I + j, part));
+    E *const h = rows.h + i * I, *const dup = rows.dup + i * 2 * I;
+    float along = sum_vectors(I, [&](std::int64_t j, auto part) HWY_ATTR {
+      const Float value = load(h + j, part);
+      store(hn::Mul(value, factor), h + j, part);
+      return hn::Mul(value, load(rows.dh + i * I + j, part));
     });
-    for_vectors(2 * I, [&](std::int64_t j, auto part) HWY_ATTR {
-      E* const at = dup + i * 2 * I + j;
-      store(hn::Mul(load(at, part), factor), at, part);
-    });
+    if (rows.bias != nullptr) {
+      along += sum_vectors(H, [&](std::int64_t j, auto part)
+                                  HWY_ATTR { return hn::Mul(load(rows.bias + j, part), load(rows.dy + i * H + j, part)); });
+    }
+    dweights[places[i]] = along;
+    for_vectors(2 * I, [&](std::int64_t j, auto part) HWY_ATTR { store(hn::Mul(load(dup + j, part), factor), dup + j, part); });
+  });
+}
+
+// A task has some columns, and goes through the rows in their order.
+template <typename E>
+void sum_rows(const ThreadPool& pool, std::int64_t used, std::int64_t columns, const std::int32_t* places, const float* weights,
+              const E* x, float* sums, Store how) {
+  constexpr std::int64_t task_columns = 512;
+  for_rows(pool, (columns + task_columns - 1) / task_columns, 1, [&](std::int64_t task) HWY_ATTR {
+    const std::int64_t first = task * task_columns, count = std::min(task_columns, columns - first);
+    float* const to = sums + first;
+    if (how == Store::write) std::fill_n(to, first + count == columns ? round_up(columns, 64) - first : count, 0.0f);
+    for (std::int64_t i = 0; i < used; ++i) {
+      const Float factor = splat(weights == nullptr ? 1.0f : weights[places[i]]);
+      const E* const row = x + i * columns + first;
+      for_vectors(count, [&](std::int64_t j, auto part)
+                             HWY_ATTR { store(hn::MulAdd(factor, load(row + j, part), load(to + j, part)), to + j, part); });
+    }
   });
 }
 
 template <typename E>
 ExpertRowKernels<E> kernels() {
-  return {add_rows, weigh_rows<E>};
+  return {add_rows<E>, weigh_rows<E>, sum_rows<E>};
 }
 
 }  // namespace
@@ -94,22 +120,33 @@ void gather_rows(const ThreadPool& pool, std::int64_t m, std::int64_t used, std:
   });
 }
 
+template <typename E>
 void add_rows(const ThreadPool& pool, std::int64_t used, std::int64_t H, std::int64_t k, const std::int32_t* places,
-              const float* weights, const float* out, float* sum) {
-  best<float>().add_rows(pool, used, H, k, places, weights, out, sum);
+              const float* weights, const E* bias, const float* out, float* sum) {
+  best<E>().add_rows(pool, used, H, k, places, weights, bias, out, sum);
 }
 
 template <typename E>
-void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, const std::int32_t* places, const float* weights,
-                const E* dh, E* h, E* dup, float* dweights) {
-  best<E>().weigh_rows(pool, used, I, places, weights, dh, h, dup, dweights);
+void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, std::int64_t H, const std::int32_t* places,
+                const float* weights, const RowsToWeigh<E>& rows, float* dweights) {
+  best<E>().weigh_rows(pool, used, I, H, places, weights, rows, dweights);
 }
 
-#define SPILLWAY_INSTANTIATE(E)                                                                                                \
-  template void gather_rows(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,    \
-                            const E*, E*);                                                                                     \
-  template void weigh_rows(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, const float*, const E*, E*, E*, \
-                           float*);
+template <typename E>
+void sum_rows(const ThreadPool& pool, std::int64_t used, std::int64_t columns, const std::int32_t* places, const float* weights,
+              const E* x, float* sums, Store store) {
+  best<E>().sum_rows(pool, used, columns, places, weights, x, sums, store);
+}
+
+#define SPILLWAY_INSTANTIATE(E)                                                                                              \
+  template void gather_rows(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, const std::int32_t*,  \
+                            const E*, E*);                                                                                   \
+  template void add_rows(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const std::int32_t*, const float*,     \
+                         const E*, const float*, float*);                                                                    \
+  template void weigh_rows(const ThreadPool&, std::int64_t, std::int64_t, std::int64_t, const std::int32_t*, const float*,   \
+                           const RowsToWeigh<E>&, float*);                                                                   \
+  template void sum_rows(const ThreadPool&, std::int64_t, std::int64_t, const std::int32_t*, const float*, const E*, float*, \
+                         Store);
 SPILLWAY_INSTANTIATE(float)
 SPILLWAY_INSTANTIATE(BFloat16)
 #undef SPILLWAY_INSTANTIATE

@@ -10,6 +10,7 @@
 
 #include "memory/base/parallel.h"
 #include "memory/plan/control_words.h"
+#include "models/kernel_shapes.h"
 #include "models/routing.h"
 
 namespace spillway::ops {
@@ -31,12 +32,24 @@ void route_backward(const ThreadPool& pool, const RouterShape& shape, const floa
 template <typename E>
 void gather_rows(const ThreadPool& pool, std::int64_t m, std::int64_t used, std::int64_t H, std::int64_t k,
                  const std::int32_t* places, const E* x /*[n,H]*/, E* rows /*[m,H]*/);
-// sum[row of place] += factor * out; the factor is the place's weight, or 1 where there are none.
-void add_rows(const ThreadPool& pool, std::int64_t used, std::int64_t H, std::int64_t k, const std::int32_t* places,
-              const float* weights /*[n,k] or null*/, const float* out /*[m,H]*/, float* sum /*[n,H]*/);
-// dweights[place] = h . dh, then h and dup are multiplied by the place's weight.
+// sum[row of place] += factor * (out + bias); the factor is the place's weight, or 1 where there are none.
 template <typename E>
-void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, const std::int32_t* places, const float* weights,
-                const E* dh /*[m,I]*/, E* h /*[m,I]*/, E* dup /*[m,2I]*/, float* dweights /*[n,k]*/);
+void add_rows(const ThreadPool& pool, std::int64_t used, std::int64_t H, std::int64_t k, const std::int32_t* places,
+              const float* weights /*[n,k] or null*/, const E* bias /*[H] or null*/, const float* out /*[m,H]*/,
+              float* sum /*[n,H]*/);
+// dweights[place] = h . dh, and the bias . dy where there is one; then h and dup are multiplied by the place's weight.
+template <typename E>
+struct RowsToWeigh {
+  E *h /*[m,I]*/, *dup /*[m,2I]*/;
+  const E *dh /*[m,I]*/, *dy /*[m,H]*/, *bias /*[H] or null*/;
+};
+template <typename E>
+void weigh_rows(const ThreadPool& pool, std::int64_t used, std::int64_t I, std::int64_t H, const std::int32_t* places,
+                const float* weights, const RowsToWeigh<E>& rows, float* dweights /*[n,k]*/);
+// sums (=|+=) the rows of x, each times its place's weight where there are weights. Written sums are followed by zeros up to a
+// multiple of kPieceAlignment.
+template <typename E>
+void sum_rows(const ThreadPool& pool, std::int64_t used, std::int64_t columns, const std::int32_t* places,
+              const float* weights /*[n,k] or null*/, const E* x /*[m,columns]*/, float* sums /*[columns]*/, Store store);
 
 }  // namespace spillway::ops

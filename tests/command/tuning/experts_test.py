@@ -8,7 +8,7 @@ import unittest
 
 from harness import GOLDEN, CommandTest, Golden, Run, arguments, read_safetensors, run, safetensors_bytes
 
-MIXTURES = ("granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
+MIXTURES = ("gpt_oss", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe")
 ON_NVME = {"parameter_tier": "nvme", "optimizer_tier": "nvme"}
 
 
