@@ -115,6 +115,12 @@ Fp32State fp32_state(const std::array<std::byte*, kStateKinds>& state) {
   return {at(StateKind::weight), at(StateKind::m), at(StateKind::v)};
 }
 
+Fp16State fp16_state(const std::array<std::byte*, kStateKinds>& state) {
+  const auto at = [&](StateKind kind) { return as<float>(state[static_cast<std::size_t>(kind)]); };
+  return {as<Float16>(state[static_cast<std::size_t>(StateKind::weight)]), at(StateKind::master), at(StateKind::m),
+          at(StateKind::v)};
+}
+
 }  // namespace
 
 void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes) const {
@@ -159,6 +165,11 @@ void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& setti
       case StateForm::fp32: {
         const Fp32State whole = fp32_state(state);
         host_adamw(settings, run, source_of(whole), as<float>(gradient), whole);
+        break;
+      }
+      case StateForm::fp16: {
+        const Fp16State both = fp16_state(state);
+        host_adamw(settings, run, source_of(both), as<float>(gradient), both);
         break;
       }
     }

@@ -163,6 +163,12 @@ void StreamOptimizer::update(const BoundOp& op, const AdamWSettings& settings) {
                                as<float>(array(StateKind::v, 4))},
                      as<const float>(gradient));
         break;
+      case StateForm::fp16:
+        device_adamw(queue_, settings, run,
+                     Fp16State{as<Float16>(array(StateKind::weight, 2)), as<float>(array(StateKind::master, 4)),
+                               as<float>(array(StateKind::m, 4)), as<float>(array(StateKind::v, 4))},
+                     as<const float>(gradient));
+        break;
     }
   }
 }
