@@ -305,6 +305,14 @@ class Fp16Others(Fp16Test):
         self.assertEqual(kinds, {"F32"})
         self.assertEqual(run("export", *arguments({"load": save, "out": self.fresh(), "merge": True})).code, 0)
 
+    def test_deepspeeds_file(self):
+        golden = self.golden()
+        file = self.fresh("ds").with_suffix(".json")
+        file.write_text(json.dumps({"fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 6,
+                                             "loss_scale_window": 2}}))
+        flags = self.flags(golden, 4, dtype=None, deepspeed_config=file)
+        self.assertEqual([record["loss_scale"] for record in self.train(flags).log], [64, 64, 64, 128])
+
     def test_rates_of_deepspeed_wait_for_steps_that_overflow(self):
         """Ours are a function of the step alone."""
         common = {"initial_loss_scale": LARGE, "hysteresis": 1, "lr_warmup_iters": 8}
