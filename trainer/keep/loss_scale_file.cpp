@@ -66,9 +66,9 @@ void copy_loss_scale(const std::string& from, const std::string& to, std::int64_
 }
 
 LossScaleFile::LossScaleFile(const std::string& directory, std::int64_t step, const LossScaleState& state)
-    : last_(state), file_([&] {
+    : path_(path_in(directory)), last_(state), file_([&] {
         write_loss_scale(directory, step, state);
-        return AppendFile(path_in(directory), length_of(path_in(directory)));
+        return AppendFile(path_, length_of(path_));
       }()) {}
 
 void LossScaleFile::note(std::int64_t step, const LossScaleState& state) {
@@ -76,6 +76,7 @@ void LossScaleFile::note(std::int64_t step, const LossScaleState& state) {
   if (state == last_) return;
   last_ = state;
   file_.append(line_of(step, state));
+  PosixFile::open_to_read(path_).sync();
 }
 
 std::optional<LossScaleState> loss_scale_after(const std::string& directory, std::int64_t step) {

@@ -17,10 +17,12 @@ class LossScaleFile {
   // Begins the file of a run directory anew, with the state after `step`. A crash leaves the old file or the new one.
   LossScaleFile(const std::string& directory, std::int64_t step, const LossScaleState& state);
 
-  // Notes the state after the next step.
+  // Notes the state after the next step. A line is on the disk when it returns: from then on the step may be durable, and without
+  // its line it would look like a good one.
   void note(std::int64_t step, const LossScaleState& state);
 
  private:
+  std::string path_;
   LossScaleState last_;
   AppendFile file_;
 };

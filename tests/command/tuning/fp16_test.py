@@ -75,7 +75,7 @@ class Fp16Scales(Fp16Test):
         for policy, hysteresis in (("deepspeed", 1), ("pytorch", None)):
             with self.subTest(policy):
                 run_ = self.train(self.flags(golden, 24, loss_scale_policy=policy, initial_loss_scale=LARGE,
-                                             hysteresis=hysteresis))
+                                             hysteresis=hysteresis, global_batch_size=2))
                 applied = [isinstance(record["grad_norm"], float) for record in run_.log]
                 first = applied.index(True)
                 self.assertGreaterEqual(first, 5)
@@ -102,7 +102,7 @@ class Fp16Scales(Fp16Test):
             self.assertLessEqual(abs(before["grad_norm"] - after["grad_norm"]) / before["grad_norm"], FP16[3])
 
     def test_the_scale_grows(self):
-        run_ = self.train(self.flags(self.golden(), 7, initial_loss_scale=64, loss_scale_window=2))
+        run_ = self.train(self.flags(self.golden(), 7, initial_loss_scale=64, loss_scale_window=2, global_batch_size=1))
         self.assertEqual([record["loss_scale"] for record in run_.log], [64, 64, 64, 128, 128, 256, 256])
 
     def test_a_fixed_scale_stays(self):
@@ -117,7 +117,8 @@ class Fp16Scales(Fp16Test):
     def test_the_least_scale_ends_training(self):
         """With the numbers, and the state of the last good step."""
         golden = self.golden()
-        flags = self.flags(golden, 12, initial_loss_scale=LARGE, min_loss_scale=LARGE / 4, hysteresis=1)
+        flags = self.flags(golden, 12, initial_loss_scale=LARGE, min_loss_scale=LARGE / 4, hysteresis=1,
+                           global_batch_size=1)
         for update, durability in itertools.product(("after", "in-next-forward"), ("checkpoint", "step")):
             with self.subTest(update, durability=durability):
                 flags["save"] = self.fresh()
@@ -142,7 +143,7 @@ class Fp16Placement(Fp16Test):
     def test_no_placement_changes_a_bit(self):
         """Steps that overflow among them."""
         golden = self.golden("qwen2")
-        common = {"global_batch_size": 3, "initial_loss_scale": LARGE, "hysteresis": 1}
+        common = {"global_batch_size": 2, "initial_loss_scale": LARGE, "hysteresis": 1}
         steps = 10
         reference = self.train(self.flags(golden, steps, order="horizontal", update="after", activation_tier="device",
                                           parameter_tier="device", optimizer_tier="device", **common))
@@ -180,7 +181,7 @@ class Fp16Placement(Fp16Test):
 
 
 class Fp16Kept(Fp16Test):
-    WINDOW = {"initial_loss_scale": LARGE, "loss_scale_window": 3, "hysteresis": 2}
+    WINDOW = {"initial_loss_scale": LARGE, "loss_scale_window": 3, "hysteresis": 2, "global_batch_size": 1}
 
     def test_a_stopped_run_equals_one_that_was_not(self):
         golden = self.golden()
@@ -315,7 +316,7 @@ class Fp16Others(Fp16Test):
 
     def test_rates_of_deepspeed_wait_for_steps_that_overflow(self):
         """Ours are a function of the step alone."""
-        common = {"initial_loss_scale": LARGE, "hysteresis": 1, "lr_warmup_iters": 8}
+        common = {"initial_loss_scale": LARGE, "hysteresis": 1, "lr_warmup_iters": 8, "global_batch_size": 1}
         golden = self.golden()
         steps = 16
         theirs = self.train(self.flags(golden, steps, lr_rule="deepspeed", **common)).log
