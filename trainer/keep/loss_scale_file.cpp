@@ -97,4 +97,10 @@ std::optional<LossScaleState> loss_scale_after(const std::string& directory, std
   return found->state;
 }
 
+LossScaleState loss_scale_of_fp16(const std::string& directory, std::int64_t step) {
+  if (const std::optional<LossScaleState> state = loss_scale_after(directory, step)) return *state;
+  throw IoError(fmt::format("{}: is missing, which state of fp16 has beside it", path_in(directory)),
+                "Go on from another checkpoint of the run, or with --dtype bf16, which needs no loss scale.");
+}
+
 }  // namespace spillway

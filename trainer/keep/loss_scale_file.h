@@ -30,6 +30,8 @@ class LossScaleFile {
 // The state after `step` by the file in a directory of a run or of a checkpoint; nothing if there is no file. Throws IoError if
 // the file is damaged or does not reach back to the step.
 std::optional<LossScaleState> loss_scale_after(const std::string& directory, std::int64_t step);
+// Likewise of state of fp16, which has a file beside it: throws IoError if there is none.
+LossScaleState loss_scale_of_fp16(const std::string& directory, std::int64_t step);
 // Writes a file with the state after `step` alone.
 void write_loss_scale(const std::string& directory, std::int64_t step, const LossScaleState& state);
 void remove_loss_scale(const std::string& directory);  // if it has one

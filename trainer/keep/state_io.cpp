@@ -285,6 +285,10 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   });
 }
 
+StateForm form_of_stored(const std::string& file, const UnitGraph& graph) {
+  return StoredState(file, graph, StateForm::fp32).form();
+}
+
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph) {
   const Arena staging(4 * kChunk, "weights that are looked at");
   bool finite = true;

@@ -126,14 +126,17 @@ std::optional<std::uint64_t> StepLoop::begin(const std::optional<LoadedCheckpoin
 // Goes on with the scale of the loaded state. State of a run in another type has none.
 void StepLoop::begin_loss_scale(const std::optional<LoadedCheckpoint>& checkpoint) {
   if (!scale_) return;
-  std::optional<LossScaleState> loaded;
-  if (checkpoint) {
-    loaded = loss_scale_after(checkpoint->path, checkpoint->step);
-  } else if (durable_ && durable_->from_step) {
-    loaded = loss_scale_after(durable_->run_directory, *durable_->from_step);
+  const bool goes_on = durable_ && durable_->from_step;
+  if (goes_on) {
+    scale_ = loss_scale_of_fp16(durable_->run_directory, *durable_->from_step);
+  } else if (checkpoint) {
+    const std::string state = checkpoint_state_file(checkpoint->path);
+    if (form_of_stored(state, model_.of(plan_).graph) == StateForm::fp16)
+      scale_ = loss_scale_of_fp16(checkpoint->path, checkpoint->step);
   }
-  if (loaded) scale_ = loaded;
   if (const std::optional<double>& fixed = options_.precision.loss_scale.fixed) scale_->scale = *fixed;
+  // Before the store has state that a kill would leave without it.
+  if (durable_ && !goes_on) write_loss_scale(durable_->run_directory, checkpoint ? checkpoint->step : 0, *scale_);
 }
 
 void StepLoop::keep_loss_scale(const std::string& directory, std::int64_t step) {

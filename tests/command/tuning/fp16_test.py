@@ -249,7 +249,11 @@ class Fp16Kept(Fp16Test):
         line = json.loads(file.read_text())
         self.assertEqual(line, {"step": 2, "scale": 65536.0, "hysteresis": 2, "good_steps": 2, "skipped_steps": 0})
         file.write_text(json.dumps({**line, "scale": 3}) + "\n")
-        self.check_refusal(run("train", *arguments({"load": save, "train_iters": 3})), 4, "scale")
+        self.check_refusal(run("train", *arguments({"load": save, "train_iters": 3})), 4, "scale is no power of two")
+        file.unlink()
+        self.check_refusal(run("train", *arguments({"load": save, "train_iters": 3})), 4, "is missing")
+        other = run("train", *arguments({"load": save, "dtype": "bf16", "train_iters": 3}))
+        self.assertEqual(other.code, 0, str(other))
 
 
 class Fp16Others(Fp16Test):

@@ -39,6 +39,8 @@ TEST(LossScaleFile, HasTheStateAfterEachStep) {
   EXPECT_REFUSED(loss_scale_after(directory.path(), 16), IoError, "has no state of step 16");
   remove_loss_scale(directory.path());
   EXPECT_FALSE(loss_scale_after(directory.path(), 17));
+  EXPECT_REFUSED(loss_scale_of_fp16(directory.path(), 17), IoError, "is missing");
+  EXPECT_EQ(loss_scale_of_fp16(other.path(), 17), states[17]);
 }
 
 TEST(LossScaleFile, LeavesOutATornLineAndNamesDamage) {
