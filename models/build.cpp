@@ -39,9 +39,6 @@ void check_shape(const ModelConfig& config, const BuildOptions& options) {
   }
   SPILLWAY_CHECK(options.context == 0 || (options.micro_batch == 1 && options.sequence <= options.context),
                  "{} sequences of {} tokens in a context of {}", options.micro_batch, options.sequence, options.context);
-  if (options.dtype == DType::float16) {
-    throw InputError("--dtype fp16 is not computed on the CPU", "use --dtype bf16 or --dtype fp32");
-  }
 }
 
 }  // namespace

@@ -44,8 +44,7 @@ struct Cuts {
 };
 Cuts canonical_cuts(const ModelConfig& config);
 
-// Throws InputError if the sequence or the context is longer than the model's positions, or if the element type cannot be
-// computed with here.
+// Throws InputError if the sequence or the context is longer than the model's positions.
 CompiledModel build_model(const ModelConfig& config, const BuildOptions& options);
 CompiledModel build_model_with_cuts(const ModelConfig& config, const BuildOptions& options, const Cuts& cuts);
 

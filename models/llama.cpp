@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
 #include "models/attention.h"
 #include "models/embedding.h"
 #include "models/experts.h"
@@ -186,6 +187,7 @@ ExpertsSpec experts_spec(const ModelConfig& config, std::int64_t layer) {
 // The factor is rounded to the type in which it is multiplied, as Hugging Face does.
 float embedding_factor(const ModelConfig& config, DType dtype) {
   const auto factor = static_cast<float>(config.embedding_factor);
+  if (dtype == DType::float16) return Float16::from_float(factor).to_float();
   return dtype == DType::bfloat16 ? BFloat16::from_float(factor).to_float() : factor;
 }
 

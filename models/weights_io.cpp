@@ -11,6 +11,7 @@
 
 #include "memory/base/bfloat16.h"
 #include "memory/base/error.h"
+#include "memory/base/float16.h"
 #include "memory/base/random.h"
 
 namespace spillway {
@@ -396,7 +397,8 @@ std::vector<TensorToWrite> tensors_to_write(const UnitGraph& graph, ElementType 
 }
 
 void export_weights(const UnitGraph& graph, ElementType type, const BlockSource& source, const TensorSink& sink, TensorsOf of) {
-  SPILLWAY_CHECK(type == ElementType::f32 || type == ElementType::bf16, "export as {}", name_of(type));
+  const bool is_known = type == ElementType::f32 || type == ElementType::bf16 || type == ElementType::f16;
+  SPILLWAY_CHECK(is_known, "export as {}", name_of(type));
   std::vector<float> strip;
   std::vector<std::byte> data;
   for (const std::vector<PlacedPiece>& pieces : pieces_of_tensors(graph, of)) {
@@ -413,8 +415,9 @@ void export_weights(const UnitGraph& graph, ElementType type, const BlockSource&
         if (type == ElementType::f32) {
           std::memcpy(data.data() + 4 * i, &strip[i], 4);
         } else {
-          const BFloat16 rounded = BFloat16::from_float(strip[i]);
-          std::memcpy(data.data() + 2 * i, &rounded.bits, 2);
+          const std::uint16_t rounded =
+              type == ElementType::bf16 ? BFloat16::from_float(strip[i]).bits : finite_float16(strip[i]).bits;
+          std::memcpy(data.data() + 2 * i, &rounded, 2);
         }
       }
       sink(any.tensor, data);

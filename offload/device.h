@@ -30,8 +30,9 @@ class KernelOptimizer {
   // Writes the block's words of `words`, Plan::norm_buffer; in compact form rounds the gradient to bf16 first.
   virtual void finish_gradient(const BoundOp& op, double* words) = 0;
   // Writes the global norm and the clip factor to norm_and_factor [2], and each block's sum of squares to block_sums() [blocks],
-  // 0 of a frozen one. `words`: Plan::norm_buffer, or Plan::ranks_norm_buffer where ranks have parts. All are on the device.
-  virtual void norm(const double* words, float clip, double* norm_and_factor) = 0;
+  // 0 of a frozen one. `words`: Plan::norm_buffer, or Plan::ranks_norm_buffer where ranks have parts. All are on the device. The
+  // norm is that of the gradients over `loss_scale`; block_sums() are of the gradients as they are.
+  virtual void norm(const double* words, float clip, double loss_scale, double* norm_and_factor) = 0;
   virtual const double* block_sums() const = 0;
   // AdamW on the operation's range of its block, in place.
   virtual void update(const BoundOp& op, const AdamWSettings& settings) = 0;

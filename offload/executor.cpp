@@ -111,7 +111,8 @@ struct Executor::Impl {
   // Ranks that add the same words come to the same results.
   static void check_agreement(const StepOutcome& a, const StepOutcome& b) {
     const auto same = [](double x, double y) { return std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y); };
-    SPILLWAY_CHECK(a.step == b.step && same(a.loss, b.loss) && same(a.grad_norm, b.grad_norm) && a.stopped == b.stopped,
+    SPILLWAY_CHECK(a.step == b.step && same(a.loss, b.loss) && same(a.grad_norm, b.grad_norm) && a.stopped == b.stopped &&
+                       a.skipped == b.skipped,
                    "ranks disagree on step {}: loss {} and {}, norm {} and {}, {} and {}", a.step, a.loss, b.loss, a.grad_norm,
                    b.grad_norm, a.stopped, b.stopped);
   }

@@ -74,6 +74,7 @@ struct StepOutcome {
   double loss = 0, grad_norm = 0;
   std::optional<MixtureOutcome> mixture;  // of a model that has experts; loss is then that of its tokens and of its routers
   std::string stopped;                    // not empty: why the step was stopped: its loss, a gradient or the norm was not finite
+  std::string skipped;                    // not empty: why the step applied nothing (StepSettings::skips)
   bool state_intact = true;  // of a stopped step: true: nothing was applied; false: some blocks had been updated before
   double seconds = 0;        // from the end of the step before, or from submission, to the end of this one
   By<Lane, Bytes> moved;     // bytes moved by this step's operations on each lane of all ranks, however steps overlap

@@ -33,6 +33,7 @@ struct AdamWKernels {
   void (*exact_bf16)(const AdamWConstants&, const AdamWChunk&, const ExactSource&, const BFloat16*, const ExactState&);
   void (*compact)(const AdamWConstants&, const AdamWChunk&, const CompactSource&, const BFloat16*, const CompactState&);
   void (*fp32)(const AdamWConstants&, const AdamWChunk&, const Fp32Source&, const float*, const Fp32State&);
+  void (*fp16)(const AdamWConstants&, const AdamWChunk&, const Fp16Source&, const float*, const Fp16State&);
 };
 
 }  // namespace spillway
@@ -86,7 +87,7 @@ struct Formulas {
   Float scale, beta1, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, inverse_bias2, epsilon;
 };
 
-// --- exact and fp32: moments of 32 bits, a vector at a time ---------------------------------------------------------------
+// --- exact, fp32 and fp16: moments of 32 bits, a vector at a time -----------------------------------------------------------
 
 HWY_INLINE Float load_master(const BFloat16* high, const std::int16_t* low, Whole) {
   const Bits d32;
@@ -118,6 +119,30 @@ HWY_INLINE void store_master(Float master, BFloat16* high, std::int16_t* low, Pa
   std::copy_n(lows, part.count, low);
 }
 
+// finite_float16() of each number, the same bits on every target.
+HWY_INLINE hn::Vec<Bits> halves_of(Float x) {
+  const Bits d;
+  const auto bits = hn::BitCast(d, x), size = hn::And(bits, hn::Set(d, 0x7fffffffu));
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 0x8000u));
+  const auto odd = hn::And(hn::ShiftRight<13>(size), hn::Set(d, 1u));
+  const auto normal = hn::Sub(hn::ShiftRight<13>(hn::Add(hn::Add(size, hn::Set(d, 0xfffu)), odd)), hn::Set(d, 112u << 10));
+  const auto half = splat(0.5f);
+  const auto small = hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(simd::FloatTag(), size), half)), hn::BitCast(d, half));
+  auto rounded = hn::IfThenElse(hn::Lt(size, hn::Set(d, 0x38800000u)), small, normal);
+  rounded = hn::IfThenElse(hn::Gt(size, hn::Set(d, 0x477fefffu)), hn::Set(d, 0x7bffu), rounded);
+  rounded = hn::IfThenElse(hn::Gt(size, hn::Set(d, 0x7f7fffffu)), hn::Set(d, 0x7c00u), rounded);
+  rounded = hn::IfThenElse(hn::Gt(size, hn::Set(d, 0x7f800000u)), hn::Set(d, 0x7e00u), rounded);
+  return hn::Or(rounded, sign);
+}
+HWY_INLINE void store_half(Float x, Float16* to, Whole) {
+  hn::StoreU(hn::TruncateTo(Halves(), halves_of(x)), Halves(), reinterpret_cast<std::uint16_t*>(to));
+}
+HWY_INLINE void store_half(Float x, Float16* to, Part part) {
+  Float16 halves[simd::kMaxLanes];
+  store_half(x, halves, Whole{});
+  std::copy_n(halves, part.count, to);
+}
+
 template <typename PartOrWhole>
 HWY_INLINE Float load_weight(const ExactSource& in, std::int64_t i, PartOrWhole part) {
   return load_master(in.high + i, in.low + i, part);
@@ -126,6 +151,11 @@ template <typename PartOrWhole>
 HWY_INLINE Float load_weight(const Fp32Source& in, std::int64_t i, PartOrWhole part) {
   return simd::load(in.weight + i, part);
 }
+template <typename PartOrWhole>
+HWY_INLINE Float load_weight(const Fp16Source& in, std::int64_t i, PartOrWhole part) {
+  return simd::load(in.master + i, part);
+}
+HWY_INLINE void prefetch_weight(const Fp16Source& in, std::int64_t i) { prefetch(in.master + i); }
 HWY_INLINE void prefetch_weight(const ExactSource& in, std::int64_t i) { prefetch(in.high + i, in.low + i); }
 HWY_INLINE void prefetch_weight(const Fp32Source& in, std::int64_t i) { prefetch(in.weight + i); }
 template <typename PartOrWhole>
@@ -135,6 +165,11 @@ HWY_INLINE void store_weight(Float w, const ExactState& out, std::int64_t i, Par
 template <typename PartOrWhole>
 HWY_INLINE void store_weight(Float w, const Fp32State& out, std::int64_t i, PartOrWhole part) {
   simd::store(w, out.weight + i, part);
+}
+template <typename PartOrWhole>
+HWY_INLINE void store_weight(Float w, const Fp16State& out, std::int64_t i, PartOrWhole part) {
+  simd::store(w, out.master + i, part);
+  store_half(w, out.weight + i, part);
 }
 
 template <typename Source, typename Gradient, typename State>
@@ -270,7 +305,7 @@ void update_compact(const AdamWConstants& constants, const AdamWChunk& chunk, co
 }  // namespace
 AdamWKernels adamw_kernels() {
   return {update<ExactSource, float, ExactState>, update<ExactSource, BFloat16, ExactState>, update_compact,
-          update<Fp32Source, float, Fp32State>};
+          update<Fp32Source, float, Fp32State>, update<Fp16Source, float, Fp16State>};
 }
 }  // namespace HWY_NAMESPACE
 }  // namespace spillway
@@ -282,7 +317,7 @@ namespace spillway {
 HWY_EXPORT(adamw_kernels);
 
 AdamWConstants constants_of(const AdamWSettings& s, Decay decay) {
-  const auto t = static_cast<double>(s.step);
+  const auto t = static_cast<double>(s.step - s.skipped);
   return {.gradient_scale = static_cast<float>(s.gradient_scale),
           .beta1 = static_cast<float>(s.beta1),
           .one_minus_beta1 = static_cast<float>(1 - s.beta1),
@@ -301,8 +336,8 @@ constexpr auto kKeyElements = static_cast<std::int64_t>(kRandomKeyIndices);
 template <typename Kernel, typename Source, typename Gradient, typename State>
 void run_kernel(Kernel kernel, const AdamWSettings& settings, const AdamWRun& run, const Source& in, const Gradient* gradient,
                 const State& out) {
-  SPILLWAY_CHECK(settings.step >= 1 && run.begin >= 0 && run.count >= 0, "step {}, elements {} + {}", settings.step, run.begin,
-                 run.count);
+  SPILLWAY_CHECK(settings.step > settings.skipped && settings.skipped >= 0 && run.begin >= 0 && run.count >= 0,
+                 "step {}, {} of them skipped, elements {} + {}", settings.step, settings.skipped, run.begin, run.count);
   const AdamWConstants constants = constants_of(settings, run.decay);
   const std::int64_t end = run.begin + run.count;
   for (std::int64_t begin = run.begin; begin < end;) {
@@ -335,6 +370,10 @@ void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Compac
 void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in, const float* gradient,
                 const Fp32State& out) {
   run_kernel(best().fp32, settings, run, in, gradient, out);
+}
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp16Source& in, const float* gradient,
+                const Fp16State& out) {
+  run_kernel(best().fp16, settings, run, in, gradient, out);
 }
 
 }  // namespace spillway

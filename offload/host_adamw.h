@@ -1,4 +1,4 @@
-// AdamW on the host: one fused pass over the state of a run of parameters, for the three forms of stored state.
+// AdamW on the host: one fused pass over the state of a run of parameters, for the four forms of stored state.
 // Not here: the norm (optimizer_ops.h), the clip factor (operations.h), when an update runs (memory/passes/update_tasks.h).
 //
 // Legend: P elements of a run. Arrays are given from the run's first element.
@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
 #include "memory/base/parallel.h"
 #include "memory/plan/unit.h"
 #include "offload/adamw_settings.h"
@@ -64,11 +65,24 @@ struct Fp32Source {
   const float* v;       // [P]
 };
 
+struct Fp16State {
+  Float16* weight;  // [P] finite_float16(master)
+  float* master;    // [P]
+  float* m;         // [P]
+  float* v;         // [P]
+};
+struct Fp16Source {     // the weight follows from the master
+  const float* master;  // [P]
+  const float* m;       // [P]
+  const float* v;       // [P]
+};
+
 template <typename Moment>
 constexpr SplitSource<Moment> source_of(const SplitState<Moment>& state) {
   return {state.high, state.low, state.m, state.v};
 }
 constexpr Fp32Source source_of(const Fp32State& state) { return {state.weight, state.m, state.v}; }
+constexpr Fp16Source source_of(const Fp16State& state) { return {state.master, state.m, state.v}; }
 
 // The arrays from `by` elements further on.
 template <template <typename> typename Split, typename Moment>
@@ -77,6 +91,8 @@ constexpr Split<Moment> advanced(const Split<Moment>& s, std::int64_t by) {
 }
 constexpr Fp32Source advanced(const Fp32Source& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
 constexpr Fp32State advanced(const Fp32State& s, std::int64_t by) { return {s.weight + by, s.m + by, s.v + by}; }
+constexpr Fp16Source advanced(const Fp16Source& s, std::int64_t by) { return {s.master + by, s.m + by, s.v + by}; }
+constexpr Fp16State advanced(const Fp16State& s, std::int64_t by) { return {s.weight + by, s.master + by, s.m + by, s.v + by}; }
 
 // --- The update -----------------------------------------------------------------------------------------------------------
 
@@ -111,6 +127,8 @@ void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Compac
                 const CompactState& out);
 void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp32Source& in, const float* gradient,
                 const Fp32State& out);
+void host_adamw(const AdamWSettings& settings, const AdamWRun& run, const Fp16Source& in, const float* gradient,
+                const Fp16State& out);
 
 // Elements that one thread takes at a time: their state and gradient fit the second-level cache in every form.
 inline constexpr std::int64_t kAdamWChunk = 1 << 14;

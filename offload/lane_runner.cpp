@@ -363,6 +363,7 @@ void LaneRunner::fail(std::exception_ptr error) {
 }
 
 void LaneRunner::stop(Run& run, std::string reason) {
+  if (run.step->settings.skips) return run.step->skip(std::move(reason));
   run.step->stop(std::move(reason));
   const std::lock_guard lock(end_mutex_);
   stopped_run_.store(std::min(stopped_run_.load(), run.number), std::memory_order_release);

@@ -84,8 +84,8 @@ class LaneRunner {
   // Counts an operation as complete, or as passed over: others need not wait for it any more.
   void pass(const Run& run, Lane lane, int turn, const BoundOp& op);
   static void note_peak(Run& run, Lane lane, const BoundOp& op);
-  void stop(Run& run, std::string reason);
-  void fail(std::exception_ptr error);  // ends all runs
+  void stop(Run& run, std::string reason);  // or skips its step
+  void fail(std::exception_ptr error);      // ends all runs
   void throw_if_failed() const;
   double seconds_now() const;
 

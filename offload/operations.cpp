@@ -58,10 +58,11 @@ const std::int32_t* Operations::array(TokenArray array, const Run& run, int micr
 }
 
 void Operations::fill_words(const Run& run, int micro_batch, MicroBatchWords& words) const {
-  words.loss_scale = static_cast<float>(1.0 / static_cast<double>(run.step->settings.counted_tokens));
+  const double loss_scale = run.step->settings.loss_scale;
+  words.loss_scale = static_cast<float>(loss_scale / static_cast<double>(run.step->settings.counted_tokens));
   words.position = run.logits ? run.logits->position : 0;
   words.logits_row = run.logits ? run.logits->row : 0;
-  words.batch_share = static_cast<float>(1.0 / (plan_.choices.sharding.ranks * plan_.choices.micro_batches));
+  words.batch_share = static_cast<float>(loss_scale / (plan_.choices.sharding.ranks * plan_.choices.micro_batches));
   words.dropout = 0;
   if (run.evaluates || run.logits) return;
   const int rank = communicator_ == nullptr ? 0 : communicator_->rank();
@@ -115,7 +116,8 @@ void Operations::enqueue(const Run& run, int turn, const BoundOp& bound) {
       if (plan_.choices.sharding.ranks > 1) return;
       return mirror_->fetch_squares(run.index, op.block, squares() + norm_words_[op.block], 1);
     case OpKind::norm:
-      kernels_->norm(bound.operands().get<const double>(Role::squares), static_cast<float>(run.step->settings.clip), factor());
+      kernels_->norm(bound.operands().get<const double>(Role::squares), static_cast<float>(run.step->settings.clip),
+                     run.step->settings.loss_scale, factor());
       if (plan_.choices.sharding.ranks > 1) mirror_->fetch_squares(run.index, 0, kernels_->block_sums(), graph_.blocks.size());
       return mirror_->fetch_norm(run.index);
     case OpKind::update: return enqueue_update(run, turn, bound);
@@ -142,6 +144,7 @@ void Operations::enqueue_update(const Run& run, int turn, const BoundOp& bound) 
   if (step.is_stopped()) return;
   if (!applies_waiting_step(*bound.op)) run.step->updates_began.store(true, std::memory_order_relaxed);
   begin_hashes(run, turn, bound, step.settings.adamw.step);
+  if (step.is_skipped()) return;
   kernels_->update(bound, settings_of(step, step.clip_factor));
 }
 
@@ -242,7 +245,7 @@ std::string Operations::sum_losses(const Run& run, const MicroBatchWords* words,
 }
 
 std::string Operations::take_norm(StepControl& step, const double* squares) {
-  const double norm = optimizer_.norm(squares);
+  const double norm = optimizer_.norm(squares) / step.settings.loss_scale;
   factor()[0] = norm;
   // The clip factor of PyTorch's clip_grad_norm_, in fp32 as there.
   const float scale = static_cast<float>(step.settings.clip) / (static_cast<float>(norm) + 1e-6f);
@@ -270,7 +273,7 @@ AdamWSettings Operations::settings_of(const StepControl& step, double factor) co
     scale = factor;
   }
   AdamWSettings settings = step.settings.adamw;
-  settings.gradient_scale = scale;
+  settings.gradient_scale = scale / step.settings.loss_scale;
   settings.seed = seed_;
   return settings;
 }
@@ -285,6 +288,10 @@ bool Operations::update(const Run& run, int turn, const BoundOp& bound) {
   if (step.is_stopped()) return true;
   if (!waited) run.step->updates_began.store(true, std::memory_order_relaxed);
   UpdateHashes* const hashes = begin_hashes(run, turn, bound, step.settings.adamw.step);
+  if (step.is_skipped()) {
+    if (hashes != nullptr) optimizer_.hash_as_it_is(bound, *hashes);
+    return true;
+  }
   // The factor's copy on the tier that updates; null where the update does not wait for the norm.
   const double* const copy = bound.operands().get<const double>(Role::factor);
   const AdamWSettings settings = settings_of(step, copy == nullptr ? 1 : copy[1]);

@@ -115,17 +115,35 @@ Fp32State fp32_state(const std::array<std::byte*, kStateKinds>& state) {
   return {at(StateKind::weight), at(StateKind::m), at(StateKind::v)};
 }
 
+Fp16State fp16_state(const std::array<std::byte*, kStateKinds>& state) {
+  const auto at = [&](StateKind kind) { return as<float>(state[static_cast<std::size_t>(kind)]); };
+  return {as<Float16>(state[static_cast<std::size_t>(StateKind::weight)]), at(StateKind::master), at(StateKind::m),
+          at(StateKind::v)};
+}
+
 }  // namespace
 
-void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes) const {
-  const std::int64_t elements = op.op->element_end - op.op->element_begin, first = op.first_element + op.op->element_begin;
+// Calls visit(begin, end) for the update's elements, chunk by chunk, between the two hashes of their state.
+template <typename Visit>
+void OptimizerOps::for_each_chunk(const BoundOp& op, UpdateHashes* hashes, const Visit& visit) const {
+  const std::int64_t elements = op.op->element_end - op.op->element_begin;
   pool_.parallel_for((elements + kAdamWChunk - 1) / kAdamWChunk, [&](std::int64_t task, int) {
     const std::int64_t begin = task * kAdamWChunk, end = std::min(begin + kAdamWChunk, elements);
     if (hashes != nullptr) hashes->take_old(begin, end);
-    update_elements(op, settings, first + begin, first + end);
+    visit(begin, end);
     if (hashes != nullptr) hashes->take_new(begin, end);
   });
   if (hashes != nullptr) hashes->finish();
+}
+
+void OptimizerOps::update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes) const {
+  const std::int64_t first = op.first_element + op.op->element_begin;
+  for_each_chunk(op, hashes,
+                 [&](std::int64_t begin, std::int64_t end) { update_elements(op, settings, first + begin, first + end); });
+}
+
+void OptimizerOps::hash_as_it_is(const BoundOp& op, UpdateHashes& hashes) const {
+  for_each_chunk(op, &hashes, [](std::int64_t, std::int64_t) {});
 }
 
 // Updates elements [first, last) of the block on the calling thread: the part of each piece that is among them.
@@ -159,6 +177,11 @@ void OptimizerOps::update_elements(const BoundOp& op, const AdamWSettings& setti
       case StateForm::fp32: {
         const Fp32State whole = fp32_state(state);
         host_adamw(settings, run, source_of(whole), as<float>(gradient), whole);
+        break;
+      }
+      case StateForm::fp16: {
+        const Fp16State both = fp16_state(state);
+        host_adamw(settings, run, source_of(both), as<float>(gradient), both);
         break;
       }
     }

@@ -39,12 +39,16 @@ class OptimizerOps {
   int block_not_finite(const double* words);
   // AdamW on a range of a block. `hashes`: hashes of the state that have begun, where it is durable; else null.
   void update(const BoundOp& op, const AdamWSettings& settings, UpdateHashes* hashes = nullptr) const;
+  // Takes the hashes of state that an update of a skipped step leaves as it is.
+  void hash_as_it_is(const BoundOp& op, UpdateHashes& hashes) const;
   // Squares and updates, where squares_with_update(). A block's updates come in order, with none of another block between them:
   // the part of its tree that is complete so far goes from one to the next in the open nodes of `words`. The last update writes
   // the sum that finish_gradient() would. False where it is not finite.
   bool square_and_update(const BoundOp& op, const AdamWSettings& settings, double* words);
 
  private:
+  template <typename Visit>
+  void for_each_chunk(const BoundOp& op, UpdateHashes* hashes, const Visit& visit) const;
   void update_elements(const BoundOp& op, const AdamWSettings& settings, std::int64_t first, std::int64_t last) const;
   double sum_of_block(const double* words, int block);
 

@@ -149,6 +149,8 @@ void RankExecutor::go_through_turns(Run& run) const {
 void RankExecutor::begin_step(const StepSettings& settings) {
   SPILLWAY_CHECK((settings.clip > 0) == plan_.choices.clip, "clipping at {} under a plan made {} it", settings.clip,
                  plan_.choices.clip ? "with" : "without");
+  SPILLWAY_CHECK(!settings.skips || plan_.choices.update != UpdateTime::in_backward,
+                 "updates in the backward of a step that may apply nothing");
   Run& run = next_run(settings);
   run.waiting_step = waiting_step_;
   go_through_turns(run);
@@ -250,6 +252,7 @@ StepOutcome RankExecutor::outcome() {
   outcome.grad_norm = step.grad_norm;
   outcome.mixture = step.mixture;
   outcome.stopped = step.why_stopped();
+  outcome.skipped = step.why_skipped();
   if (step.is_stopped()) {
     const bool waits = defers_all(plan_.choices);
     generations_.roll_back(waits ? run.after : run.before);

@@ -54,7 +54,7 @@ std::optional<LogitsRequest> get_request(Message& message) {
 void put(Message& message, const StepOutcome& outcome) {
   message.put(outcome.step), message.put(outcome.loss), message.put(outcome.grad_norm);
   message.put(outcome.mixture.has_value()), message.put(outcome.mixture.value_or(MixtureOutcome{}));
-  message.put_text(outcome.stopped);
+  message.put_text(outcome.stopped), message.put_text(outcome.skipped);
   message.put(outcome.state_intact), message.put(outcome.seconds);
   for (const Lane lane : kAll<Lane>) message.put(outcome.moved[lane]);
   for (const Tier tier : kAll<Tier>) message.put(outcome.peak[tier]);
@@ -68,6 +68,7 @@ StepOutcome get_outcome(Message& message) {
   const auto mixture = message.get<MixtureOutcome>();
   if (has_mixture) outcome.mixture = mixture;
   outcome.stopped = message.get_text();
+  outcome.skipped = message.get_text();
   outcome.state_intact = message.get<bool>();
   outcome.seconds = message.get<double>();
   for (const Lane lane : kAll<Lane>) outcome.moved[lane] = message.get<Bytes>();

@@ -28,8 +28,8 @@ class StepControl {
     mixture.reset();
     clip_factor = 1;
     updates_began.store(false);
-    is_stopped_.store(false);
-    why_stopped_.clear();
+    is_stopped_.store(false), is_skipped_.store(false);
+    why_stopped_.clear(), why_skipped_.clear();
   }
 
   // The first reason stays. May be called by any lane.
@@ -38,6 +38,14 @@ class StepControl {
     if (why_stopped_.empty()) why_stopped_ = std::move(why);
     is_stopped_.store(true, std::memory_order_release);
   }
+  // The same of a step that counts but applies nothing: its updates leave the state as it is.
+  void skip(std::string why) {
+    const std::lock_guard lock(mutex_);
+    if (why_skipped_.empty()) why_skipped_ = std::move(why);
+    is_skipped_.store(true, std::memory_order_release);
+  }
+  bool is_skipped() const { return is_skipped_.load(std::memory_order_acquire); }
+  const std::string& why_skipped() const { return why_skipped_; }
   // For lanes that are still running it: true when its updates must not be applied.
   bool is_stopped() const { return is_stopped_.load(std::memory_order_acquire); }
   // To be called once its run is complete; empty: the step counts.
@@ -52,8 +60,8 @@ class StepControl {
 
  private:
   std::mutex mutex_;
-  std::atomic<bool> is_stopped_{false};
-  std::string why_stopped_;
+  std::atomic<bool> is_stopped_{false}, is_skipped_{false};
+  std::string why_stopped_, why_skipped_;
 };
 
 }  // namespace spillway

@@ -7,6 +7,7 @@
 #include "tools/standard_output.h"
 #include "trainer/keep/evaluations.h"
 #include "trainer/keep/export.h"
+#include "trainer/options/flag_choices.h"
 
 namespace spillway {
 
@@ -19,8 +20,8 @@ int export_command(int argc, const char* const* argv) {
   command.add("--load", options.run, "DIR", "the run directory");
   command.add("--out", options.out, "DIR", "the directory to make; it must not exist yet, or be empty");
   command.add("--step", step, "N|best", "the checkpoint to take (default: the newest); best: of the lowest eval_loss");
-  command.add("--dtype", dtype, "bf16|fp32",
-              "fp32: the master weights; bf16: the weights that a bf16 run computes with (default: as the run)");
+  command.add("--dtype", dtype, names_of<DType>("|"),
+              "fp32: the master weights; bf16, fp16: the weights that such a run computes with (default: as the run)");
   command.add_switch("--merge", options.merge, "of a run with adapters: the whole model, with its adapter added to its weights");
   command.add("--max-shard-size", shard, "SIZE", "of one file, unless a tensor is larger (5GB)");
   command.add("--model", options.model, "PATH|NAME", "where config.json and the tokenizer are now (default: as in run.json)");
@@ -34,8 +35,8 @@ int export_command(int argc, const char* const* argv) {
   }
   options.step = step_asked(step, options.run);
   if (!dtype.empty()) {
-    if (dtype != "bf16" && dtype != "fp32") throw InputError(fmt::format("--dtype: found {}, allowed: bf16, fp32", dtype));
-    options.dtype = dtype == "fp32" ? DType::float32 : DType::bfloat16;
+    options.dtype = value_of<DType>(dtype);
+    if (!options.dtype) throw InputError(fmt::format("--dtype: found {}, allowed: {}", dtype, names_of<DType>(", ")));
   }
   if (!shard.empty()) options.shard_bytes = parse_shard_size(shard);
   const ExportResult result = export_run(options);

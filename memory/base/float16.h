@@ -39,4 +39,12 @@ static_assert(sizeof(Float16) == 2);
 
 constexpr float to_float(Float16 value) { return value.to_float(); }
 
+// The same rounding, but what is finite stays finite: it becomes at most 65504 in size.
+constexpr Float16 finite_float16(float value) {
+  const Float16 rounded = Float16::from_float(value);
+  const bool was_finite = (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
+  const bool is_infinite = (rounded.bits & 0x7fffu) == 0x7c00u;
+  return was_finite && is_infinite ? Float16{static_cast<std::uint16_t>(rounded.bits - 1u)} : rounded;
+}
+
 }  // namespace spillway

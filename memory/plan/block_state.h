@@ -14,11 +14,11 @@
 
 namespace spillway {
 
-enum class StateKind : std::uint8_t { weight, low, m, v };
-inline constexpr int kStateKinds = 4;
+enum class StateKind : std::uint8_t { weight, low, m, v, master };
+inline constexpr int kStateKinds = 5;
 // The suffix of a buffer's name behind the block's: ".weight".
 constexpr std::string_view suffix_of(StateKind kind) {
-  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v"};
+  constexpr std::string_view names[kStateKinds] = {".weight", ".low", ".m", ".v", ".master"};
   return names[static_cast<int>(kind)];
 }
 // The name that a block's array has in a checkpoint and in a commit record: "layer 3 mlp/low".
@@ -45,10 +45,15 @@ inline constexpr StateArray kCompactState[] = {{StateKind::weight, DType::bfloat
                                                {StateKind::v, DType::bfloat16}};
 inline constexpr StateArray kFp32State[] = {
     {StateKind::weight, DType::float32}, {StateKind::m, DType::float32}, {StateKind::v, DType::float32}};
+// The weight is the rounded master (finite_float16()).
+inline constexpr StateArray kFp16State[] = {{StateKind::weight, DType::float16},
+                                            {StateKind::master, DType::float32},
+                                            {StateKind::m, DType::float32},
+                                            {StateKind::v, DType::float32}};
 
 // The arrays of a block that is trained; of a frozen one: the weight alone.
 constexpr StateList trained_state(StateForm form) {
-  constexpr StateList lists[] = {kExactState, kCompactState, kFp32State};
+  constexpr StateList lists[] = {kExactState, kCompactState, kFp32State, kFp16State};
   return lists[static_cast<int>(form)];
 }
 constexpr StateList state_of(const ParameterBlock& block, StateForm form) {
@@ -61,6 +66,8 @@ constexpr Bytes bytes_per_element(StateList state) {
   for (const StateArray& array : state) sum += array.each();
   return sum;
 }
+// True where gradients may overflow, so that no update may begin before all of them are known.
+constexpr bool may_overflow(StateForm form) { return form == StateForm::fp16; }
 // Bytes an element of a gradient that waits for its update: in compact form it is rounded to bf16.
 constexpr Bytes gradient_bytes_per_element(StateForm form) { return form == StateForm::compact ? 2 : 4; }
 

@@ -28,12 +28,13 @@ struct Names<Saved> {
 enum class Boundary : std::uint8_t { keep, spill };
 enum class Deferred : std::uint8_t { no, yes };
 
-// How a block's state is stored (block_state.h); fp32: with --dtype fp32, the weight is its own master.
-enum class StateForm : std::uint8_t { exact, compact, fp32 };
+// How a block's state is stored (block_state.h). fp32: with --dtype fp32, the weight is its own master. fp16: with --dtype fp16,
+// the weight has an fp32 master beside it.
+enum class StateForm : std::uint8_t { exact, compact, fp32, fp16 };
 template <>
 struct Names<StateForm> {
   static constexpr Named<StateForm> all[] = {
-      {"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}};
+      {"exact", StateForm::exact}, {"compact", StateForm::compact}, {"fp32", StateForm::fp32}, {"fp16", StateForm::fp16}};
 };
 
 // A user may fix the treatment of activations (tiers have their usual names), and which state a kill goes back to.

@@ -26,7 +26,7 @@ struct Strip {
 // The tiers on which a block's arrays rest between the operations that use them.
 struct BlockPlace {
   Tier weight = Tier::device;
-  Tier optimizer = Tier::device;  // low, m, v
+  Tier optimizer = Tier::device;  // all but the weight
   Tier gradient = Tier::device;   // while it waits for its update, or for the next micro-batch
   // yes, where updates run in the backward: this block's waits for the next forward instead. A drive that is busy all through the
   // backward has little to do in a forward that only reads weights. Not for blocks that are looked up, whose gradients come last

@@ -23,7 +23,7 @@ struct MicroBatchWords {
   std::int64_t logits_row = 0;  // the row whose logits are wanted, in [0, n)
   std::uint64_t dropout = 0;    // the key of its masks; 0: nothing is dropped
   // Of mixtures of experts; the units that route write all but the first.
-  float batch_share = 1;          // 1 / micro-batches of the global batch
+  float batch_share = 1;          // 1 / micro-batches of the global batch, times the same scale
   std::int32_t router_fault = 0;  // 1 + the first layer whose router met what is not a number; 0: none did
   double balance_loss = 0;        // of the routers of all layers, before its coefficient
   double router_z_loss = 0;       // likewise

@@ -81,8 +81,9 @@ int Outlines::most_strips() const {
 std::vector<UpdateTime> Outlines::updates() const {
   if (request_.update) return {*request_.update};
   std::vector<UpdateTime> updates = {UpdateTime::after};
-  // With clipping, a step that is clipped runs twice: worth a try where that is rare.
-  if (!request_.clip || (request_.expected_clip_rate < 1 && may_take_back())) updates.push_back(UpdateTime::in_backward);
+  // With clipping, a step that is clipped runs twice: worth a try where that is rare. What may overflow waits for its verdict.
+  const bool may_follow = !request_.clip || (request_.expected_clip_rate < 1 && may_take_back());
+  if (may_follow && !may_overflow(request_.form)) updates.push_back(UpdateTime::in_backward);
   updates.push_back(UpdateTime::in_next_forward);
   return updates;
 }

@@ -1,4 +1,4 @@
-// AdamW on the device: exactly the host's bits (host_adamw.h has the formulas), for the three forms of state. Each operation is
+// AdamW on the device: exactly the host's bits (host_adamw.h has the formulas), for the four forms of state. Each operation is
 // rounded by itself: Gpu::add() and its like are never fused.
 // Not here: squares of the gradients (squares.cuh).
 //
@@ -37,13 +37,13 @@ struct Draws {
 
 inline constexpr int kAdamWThreads = 256;
 
-// The arrays of a run's state (ExactState, CompactState or Fp32State), for access to some elements at a time.
+// The arrays of a run's state (ExactState, CompactState, Fp32State or Fp16State), for access to some elements at a time.
 template <typename State>
 struct StateArrays {
   State of;
   using Moment = std::remove_pointer_t<decltype(State::m)>;
   static constexpr bool kIsCompact = std::is_same_v<Moment, BFloat16>;
-  static constexpr bool kIsSplit = !std::is_same_v<State, Fp32State>;
+  static constexpr bool kIsFp32 = std::is_same_v<State, Fp32State>, kIsFp16 = std::is_same_v<State, Fp16State>;
 
   // One step on elements i to i + n - 1 of the run; element i is `element` of its block.
   template <int n>
@@ -66,8 +66,10 @@ struct StateArrays {
  private:
   template <int n>
   SPILLWAY_GPU Floats<n> load_weights(const Gpu& gpu, std::int64_t i) const {
-    if constexpr (!kIsSplit) {
+    if constexpr (kIsFp32) {
       return load_floats<float, n>(gpu, of.weight + i);
+    } else if constexpr (kIsFp16) {
+      return load_floats<float, n>(gpu, of.master + i);
     } else {
       const auto high = gpu.load(reinterpret_cast<const Pack<BFloat16, n>*>(of.high + i));
       const auto low = gpu.load(reinterpret_cast<const Pack<std::int16_t, n>*>(of.low + i));
@@ -78,8 +80,13 @@ struct StateArrays {
   }
   template <int n>
   SPILLWAY_GPU void store_weights(const Gpu& gpu, std::int64_t i, const Floats<n>& w) const {
-    if constexpr (!kIsSplit) {
+    if constexpr (kIsFp32) {
       store_floats<float, n>(gpu, of.weight + i, w);
+    } else if constexpr (kIsFp16) {
+      store_floats<float, n>(gpu, of.master + i, w);
+      Pack<Float16, n> halves;
+      for (int j = 0; j < n; ++j) halves.x[j] = finite_float16(w.x[j]);
+      gpu.store(reinterpret_cast<Pack<Float16, n>*>(of.weight + i), halves);
     } else {
       Pack<BFloat16, n> high;
       Pack<std::int16_t, n> low;
@@ -134,6 +141,8 @@ bool is_aligned(const State& state, const auto*... others) {
   const auto is_aligned = [](const auto*... arrays) { return ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...); };
   if constexpr (std::is_same_v<State, Fp32State>) {
     return is_aligned(state.weight, state.m, state.v, others...);
+  } else if constexpr (std::is_same_v<State, Fp16State>) {
+    return is_aligned(state.weight, state.master, state.m, state.v, others...);
   } else {
     return is_aligned(state.high, state.low, state.m, state.v, others...);
   }

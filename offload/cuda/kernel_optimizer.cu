@@ -125,12 +125,12 @@ void StreamOptimizer::finish_gradient(const BoundOp& op, double* words) {
          JoinPart{begin / kSquareStretch, (begin + elements) / kSquareStretch, sums, words_of_block});
 }
 
-void StreamOptimizer::norm(const double* words, float clip, double* norm_and_factor) {
+void StreamOptimizer::norm(const double* words, float clip, double loss_scale, double* norm_and_factor) {
   const auto blocks = static_cast<int>(graph_.blocks.size());
   double* const sums = at<double>(sums_of_blocks_);
   launch(queue_, {(blocks + SumOfWords::kThreads - 1) / SumOfWords::kThreads},
          SumOfWords{blocks, depth_, at<std::int32_t>(begins_), at<SumStep>(steps_), words, at<double>(stacks_), sums});
-  launch(queue_, {1}, NormOfBlocks{blocks, clip, sums, norm_and_factor});
+  launch(queue_, {1}, NormOfBlocks{blocks, clip, sums, norm_and_factor, loss_scale});
 }
 
 void StreamOptimizer::update(const BoundOp& op, const AdamWSettings& settings) {
@@ -161,6 +161,12 @@ void StreamOptimizer::update(const BoundOp& op, const AdamWSettings& settings) {
         device_adamw(queue_, settings, run,
                      Fp32State{as<float>(array(StateKind::weight, 4)), as<float>(array(StateKind::m, 4)),
                                as<float>(array(StateKind::v, 4))},
+                     as<const float>(gradient));
+        break;
+      case StateForm::fp16:
+        device_adamw(queue_, settings, run,
+                     Fp16State{as<Float16>(array(StateKind::weight, 2)), as<float>(array(StateKind::master, 4)),
+                               as<float>(array(StateKind::m, 4)), as<float>(array(StateKind::v, 4))},
                      as<const float>(gradient));
         break;
     }

@@ -19,7 +19,7 @@ class StreamOptimizer final : public KernelOptimizer {
 
   void add_gradients(const BoundOp& op) override;
   void finish_gradient(const BoundOp& op, double* words) override;
-  void norm(const double* words, float clip, double* norm_and_factor) override;
+  void norm(const double* words, float clip, double loss_scale, double* norm_and_factor) override;
   const double* block_sums() const override { return at<double>(sums_of_blocks_); }
   void update(const BoundOp& op, const AdamWSettings& settings) override;
 

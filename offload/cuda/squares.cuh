@@ -204,20 +204,21 @@ inline void device_sum_of_nodes(Queue& queue, std::int64_t count, const double* 
   }
 }
 
-// sqrt of the sum over blocks, one after the other, and the clip factor of PyTorch's clip_grad_norm_, in fp32. One thread does
-// it.
+// sqrt of the sum over blocks, one after the other, over the loss scale, and the clip factor of PyTorch's clip_grad_norm_, in
+// fp32. One thread does it.
 struct NormOfBlocks {
   static constexpr int kThreads = 32;
   int blocks = 0;
   float clip = 0;                // 0: no clipping
   const double* sums = nullptr;  // [blocks]
   double* norm_and_factor = nullptr;
+  double loss_scale = 1;
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     if (gpu.thread() != 0) return;
     double sum = 0;
     for (int block = 0; block < blocks; ++block) sum += gpu.load(sums + block);
-    const double norm = sqrt(sum);
+    const double norm = sqrt(sum) / loss_scale;
     const float scale = Gpu::divide(clip, Gpu::add(static_cast<float>(norm), 1e-6f));
     gpu.store(norm_and_factor, norm);
     gpu.store(norm_and_factor + 1, clip > 0 ? static_cast<double>(scale < 1.0f ? scale : 1.0f) : 1.0);

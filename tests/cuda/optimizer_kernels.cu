@@ -12,6 +12,7 @@ template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const 
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const ExactState&, const BFloat16*);
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const CompactState&, const BFloat16*);
 template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const Fp32State&, const float*);
+template void device_adamw(Queue&, const AdamWSettings&, const AdamWRun&, const Fp16State&, const float*);
 template void device_squares(Queue&, const SquareNodes<false, true>&);
 template void device_squares(Queue&, const SquareNodes<true, true>&);
 template void launch(Queue&, const Grid&, const JoinNodes&);

@@ -97,6 +97,28 @@ TEST(DeviceAdamW, Fp32State) {
   }
 }
 
+TEST(DeviceAdamW, Fp16State) {
+  for (const AdamWRun& run : kRuns) {
+    for (const std::int64_t offset : {0, 1}) {
+      if (run.count + offset > kElements) continue;
+      const auto weight = numbers<Float16>(5), weight_host = numbers<Float16>(5);
+      const auto master = numbers<float>(1), master_host = numbers<float>(1), m = numbers<float>(2), m_host = numbers<float>(2),
+                 v = numbers<float>(3, squared), v_host = numbers<float>(3, squared), gradient = numbers<float>(4);
+      for (float* const of : {master.data(), master_host.data()}) of[9] = 1e9f, of[10] = -65520.0f, of[11] = 3e-7f;
+      device::Queue queue;
+      const Fp16State device{weight.data() + offset, master.data() + offset, m.data() + offset, v.data() + offset},
+          host{weight_host.data() + offset, master_host.data() + offset, m_host.data() + offset, v_host.data() + offset};
+      cuda::device_adamw(queue, settings_of(2), run, device, gradient.data() + offset);
+      host_adamw(settings_of(2), run, source_of(host), gradient.data() + offset, host);
+      queue.synchronize();
+      expect_same(weight.data(), weight_host.data(), kElements, "weight");
+      expect_same(master.data(), master_host.data(), kElements, "master");
+      expect_same(m.data(), m_host.data(), kElements, "m");
+      expect_same(v.data(), v_host.data(), kElements, "v");
+    }
+  }
+}
+
 // State is read once and written once, the gradient is read once, and nothing more is moved.
 TEST(DeviceAdamW, MovesWhatItsOperandsHave) {
   constexpr std::int64_t count = 2048;

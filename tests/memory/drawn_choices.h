@@ -46,7 +46,7 @@ inline Choices any_choices(const UnitGraph& graph, std::uint64_t seed) {
   draw.order(choices);
   choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
   choices.slots = any(1, 2);
-  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
+  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32, StateForm::fp16);
   choices.update_chunk = 1 << 20;  // updates take whole blocks: in pieces they would be other operations
   for (const auto array : {&BlockPlace::weight, &BlockPlace::optimizer, &BlockPlace::gradient}) {
     for (BlockPlace& place : choices.blocks) place.*array = any(Tier::device, Tier::host, Tier::nvme);

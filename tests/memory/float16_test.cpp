@@ -39,5 +39,14 @@ TEST(Float16, WhatIsTooLargeIsInfinite) {
   EXPECT_EQ(Float16::from_float(1e-9f).bits, 0);
 }
 
+TEST(Float16, WhatIsFiniteMayBeKeptSo) {
+  for (const float value : {65519.99f, 65520.0f, 1e9f, 3e38f}) {
+    EXPECT_EQ(finite_float16(value).to_float(), 65504.0f) << value;
+    EXPECT_EQ(finite_float16(-value).to_float(), -65504.0f) << value;
+  }
+  for (const float value : {0.0f, -0.0f, 1.0f, 65504.0f, 1e-7f, std::numeric_limits<float>::infinity(), std::nanf("")})
+    EXPECT_EQ(finite_float16(value), Float16::from_float(value)) << value;
+}
+
 }  // namespace
 }  // namespace spillway

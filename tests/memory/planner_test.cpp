@@ -161,6 +161,28 @@ TEST(Planner, HasStateTwiceOnlyWhereAllFits) {
   EXPECT_LE(once.plan->peak[Tier::nvme], request.budgets[Tier::nvme]);
 }
 
+// Whether a step overflows is known only behind its backward. The same request in other forms updates within it.
+TEST(Planner, WhatMayOverflowIsNotUpdatedInTheBackward) {
+  const Graphs graphs;
+  PlanRequest request{.budgets = {{Tier::device, kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2, .clip = false};
+  int in_backward = 0;
+  for (const StateForm form : {StateForm::exact, StateForm::fp32, StateForm::fp16}) {
+    for (const Bytes device : {kMiB, 2 * kMiB, 8 * kMiB}) {
+      request.form = form;
+      request.budgets[Tier::device] = device;
+      const PlanOutcome outcome = make_plan(graphs.candidates(), machine(), request);
+      if (!outcome.plan) continue;
+      const bool follows = outcome.plan->choices.update == UpdateTime::in_backward;
+      if (may_overflow(form)) {
+        EXPECT_FALSE(follows);
+      } else {
+        in_backward += follows ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(in_backward, 0);
+}
+
 TEST(Planner, WhatItSaysIsNeededFits) {
   const Graphs graphs;
   PlanRequest request{.budgets = {{Tier::device, kMiB / 2}, {Tier::nvme, kGiB}}, .micro_batches = 2};

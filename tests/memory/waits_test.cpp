@@ -75,7 +75,7 @@ Choices mixed_choices(const UnitGraph& graph, std::uint64_t seed) {
   const auto any = [&](auto... of) { return draw.any(of...); };
   Choices choices = toy_choices(graph, Tier::nvme);
   draw.order(choices);
-  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32);
+  choices.form = any(StateForm::exact, StateForm::compact, StateForm::fp32, StateForm::fp16);
   choices.slots = any(1, 2);
   choices.ahead = any(0 * kKiB, 64 * kKiB, 256 * kKiB, kMiB);
   choices.update_chunk = any(16 * 1024, 48 * 1024, 2 << 20);

@@ -289,7 +289,6 @@ TEST(Build, RefusesWhatCannotBeComputed) {
     return "";
   };
   EXPECT_THAT(message_of(DType::bfloat16, 65), HasSubstr("--seq-length 65 is longer than the 64 positions"));
-  EXPECT_THAT(message_of(DType::float16, 64), HasSubstr("fp16"));
   EXPECT_THAT(message_of(DType::bfloat16, 0), HasSubstr("no rows"));
   EXPECT_EQ(message_of(DType::bfloat16, 64), "");
   config.hidden = 1 << 20;

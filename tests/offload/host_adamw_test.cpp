@@ -138,6 +138,25 @@ struct Fp32Form {
   std::vector<float> w, m, v;
 };
 
+struct Fp16Form {
+  using Moment = float;
+  using Gradient = float;
+  explicit Fp16Form(const Numbers& n) : weight_(n.w.size()), master(n.w), m(n.m), v(n.v) {
+    for (std::size_t i = 0; i < n.w.size(); ++i) set_weight(i, n.w[i]);
+  }
+  Fp16State at(std::int64_t i) { return {weight_.data() + i, master.data() + i, m.data() + i, v.data() + i}; }
+  float weight(std::size_t i) const { return master[i]; }
+  void set_weight(std::size_t i, float value) { master[i] = value, weight_[i] = finite_float16(value); }
+  void expect_equals(const Fp16Form& other) const {
+    expect_same(weight_, other.weight_, "weight");
+    expect_same(master, other.master, "master");
+    expect_same(m, other.m, "m");
+    expect_same(v, other.v, "v");
+  }
+  std::vector<Float16> weight_;
+  std::vector<float> master, m, v;
+};
+
 template <typename Form>
 void reference_update(const AdamWSettings& s, const AdamWRun& run, const std::vector<typename Form::Gradient>& g, Form& form) {
   for (std::int64_t i = 0; i < run.count; ++i) {
@@ -159,7 +178,8 @@ void reference_update(const AdamWSettings& s, const AdamWRun& run, const std::ve
 
 template <typename Form>
 class HostAdamW : public testing::Test {};
-using Forms = testing::Types<SplitForm<float, float>, SplitForm<float, BFloat16>, SplitForm<BFloat16, BFloat16>, Fp32Form>;
+using Forms =
+    testing::Types<SplitForm<float, float>, SplitForm<float, BFloat16>, SplitForm<BFloat16, BFloat16>, Fp32Form, Fp16Form>;
 TYPED_TEST_SUITE(HostAdamW, Forms);
 
 TYPED_TEST(HostAdamW, IsTheFormulasBitForBit) {
@@ -252,6 +272,66 @@ TEST(HostAdamW, IsCloseToDouble) {
       ASSERT_NEAR(form.w[i], w[i], t * epsilon * (2 * std::abs(w[i]) + 1e-3 + 16 * scale)) << "element " << i << ", step " << t;
     }
   }
+}
+
+// A master is rounded as finite_float16() has it, on every target: normal, subnormal, halfway, too large, infinite and NaN.
+TEST(HostAdamWFp16, RoundsEveryMaster) {
+  std::vector<float> masters = {0.0f,
+                                -0.0f,
+                                65504.0f,
+                                65519.9f,
+                                65520.0f,
+                                -65520.0f,
+                                1e9f,
+                                -3e38f,
+                                0x1p-24f,
+                                0x1p-25f,
+                                0x1.8p-25f,
+                                0x1p-14f,
+                                0x1.ffcp-15f,
+                                0x1.ffep-15f,
+                                1e-40f,
+                                std::numeric_limits<float>::infinity(),
+                                -std::numeric_limits<float>::infinity(),
+                                std::numeric_limits<float>::quiet_NaN()};
+  for (std::uint32_t i = 0; i < 0x8000; ++i) {  // each half, and numbers about halfway to the next
+    const float half = Float16{static_cast<std::uint16_t>(i)}.to_float();
+    for (const std::uint32_t bits : {0u, 0xfffu, 0x1000u, 0x1001u})
+      masters.push_back(std::bit_cast<float>(std::bit_cast<std::uint32_t>(half) + bits));
+  }
+  const std::size_t count = masters.size();
+  const std::vector<float> none(count, 0.0f), ones(count, 1.0f);
+  with_every_target([&] {
+    std::vector<float> master = masters, m = none, v = ones;
+    std::vector<Float16> weight(count);
+    const Fp16State state{weight.data(), master.data(), m.data(), v.data()};
+    host_adamw(ThreadPool(1), {.step = 1}, {.count = static_cast<std::int64_t>(count)}, source_of(state), none.data(), state);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Float16 expected = finite_float16(masters[i]);
+      if (std::isnan(masters[i])) {
+        ASSERT_TRUE(std::isnan(weight[i].to_float()));
+      } else {
+        const int compared = masters[i] == 0 ? 0x7fff : 0xffff;  // a zero may have either sign
+        ASSERT_EQ(weight[i].bits & compared, expected.bits & compared) << masters[i];
+        ASSERT_EQ(std::isinf(weight[i].to_float()), std::isinf(masters[i])) << masters[i];
+      }
+    }
+  });
+}
+
+// Steps that applied nothing are no steps of AdamW's own.
+TEST(HostAdamWFp16, SkippedStepsDoNotCount) {
+  const std::int64_t count = 100;
+  const Numbers numbers(count);
+  const auto after = [&](std::int64_t step, std::int64_t skipped) {
+    AdamWSettings settings = kSettings;
+    settings.step = step, settings.skipped = skipped;
+    Fp16Form form(numbers);
+    host_adamw(ThreadPool(1), settings, {.count = count}, source_of(form.at(0)), numbers.g.data(), form.at(0));
+    return form.master;
+  };
+  EXPECT_EQ(after(5, 3), after(2, 0));
+  EXPECT_NE(after(5, 3), after(5, 0));
 }
 
 // --- stochastic rounding --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 
 #include "memory/base/error.h"
 #include "trainer/keep/base_hash.h"
+#include "trainer/keep/loss_scale_file.h"
 
 namespace spillway {
 namespace {
@@ -22,6 +23,8 @@ void write_checkpoint(const RunDirectory& directory, std::int64_t step,
     const std::string file = unfinished + kStateFile;
     write_state_sums(file, write(file));
     if (const std::optional<std::uint64_t> base = read_base_hash(directory.path())) write_base_hash(unfinished, *base);
+    if (const std::optional<LossScaleState> scale = loss_scale_after(directory.path(), step))
+      write_loss_scale(unfinished, step, *scale);
     directory.commit_checkpoint(step);
   } catch (...) {
     // On a full disk a half-written checkpoint would hinder whatever the user does about it.

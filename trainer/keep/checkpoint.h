@@ -12,7 +12,7 @@
 namespace spillway {
 
 // Commits the state file that `write` fills, with the sums that it returns beside the state. If `write` throws, nothing stays
-// behind.
+// behind. What the run's directory says of its base and of its loss scale goes with it.
 void write_checkpoint(const RunDirectory& directory, std::int64_t step,
                       const std::function<StateSums(const std::string& file)>& write);
 void save_checkpoint(const RunDirectory& directory, std::int64_t step, Executor& executor, const Plan& plan,

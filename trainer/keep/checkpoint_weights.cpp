@@ -32,14 +32,17 @@ SafetensorsReader opened(const std::string& path) {
 CheckpointWeights::CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted)
     : path_(checkpoint_state_file(checkpoint)), graph_(graph), reader_(opened(path_)), file_(PosixFile::open_to_read(path_)) {
   const StateSums sums = read_state_sums(path_);
-  is_split_ = std::ranges::any_of(graph.blocks, [&](const ParameterBlock& block) {
-    return reader_.find(state_array_name(block, StateKind::low)) != nullptr;
-  });
-  takes_low_ = is_split_ && wanted == DType::float32;
+  const auto has = [&](StateKind kind) {
+    return std::ranges::any_of(
+        graph.blocks, [&](const ParameterBlock& block) { return reader_.find(state_array_name(block, kind)) != nullptr; });
+  };
+  form_ = has(StateKind::low) ? StateForm::exact : has(StateKind::master) ? StateForm::fp16 : StateForm::fp32;
+  takes_low_ = form_ == StateForm::exact && wanted != DType::bfloat16;
+  if (form_ == StateForm::fp16 && wanted != DType::float16) kind_ = StateKind::master;
   for (const ParameterBlock& block : graph.blocks) {
     if (block.frozen) continue;
-    for (const StateArray& array : state_of(block, is_split_ ? StateForm::exact : StateForm::fp32)) {
-      if (array.kind != StateKind::weight && (array.kind != StateKind::low || !takes_low_)) continue;
+    for (const StateArray& array : state_of(block, form_)) {
+      if (array.kind != kind_ && (array.kind != StateKind::low || !takes_low_)) continue;
       const ElementType type = element_type_of(array);
       const std::string name = state_array_name(block, array.kind);
       const StoredTensor* found = reader_.find(name);
@@ -73,9 +76,18 @@ void CheckpointWeights::refuse_what_is_not_finite(int block, std::int64_t begin,
 }
 
 void CheckpointWeights::read(int block, std::int64_t begin, std::span<float> out) const {
-  const StoredTensor& weight = tensor(block, StateKind::weight);
-  if (!is_split_) {
+  const StoredTensor& weight = tensor(block, kind_);
+  if (weight.type == ElementType::f32) {
     file_.read(weight.offset + 4 * begin, std::as_writable_bytes(out));
+    return refuse_what_is_not_finite(block, begin, out);
+  }
+  if (form_ == StateForm::fp16) {
+    std::vector<Float16> halves(std::min<std::size_t>(kRange, out.size()));
+    for (std::size_t at = 0; at < out.size(); at += halves.size()) {
+      const auto part = std::span(halves).first(std::min(halves.size(), out.size() - at));
+      file_.read(weight.offset + 2 * (begin + static_cast<std::int64_t>(at)), std::as_writable_bytes(part));
+      std::ranges::transform(part, out.begin() + static_cast<std::ptrdiff_t>(at), &Float16::to_float);
+    }
     return refuse_what_is_not_finite(block, begin, out);
   }
   std::vector<BFloat16> highs(std::min<std::size_t>(kRange, out.size()));

@@ -17,9 +17,9 @@ namespace spillway {
 
 class CheckpointWeights {
  public:
-  // Gives the weights that a run in `wanted` computes with: fp32 takes the masters; bf16 takes the high halves of split masters,
-  // and reads only these. Reads all of them once to check their checksums. Throws InputError if the file belongs to another
-  // model, IoError if it is damaged.
+  // Gives the weights that a run in `wanted` computes with, or masters of them: bf16 takes the high halves of split masters, fp16
+  // the weights of an fp16 run, and these are all that is read; else masters are. Reads all of them once to check their
+  // checksums. Throws InputError if the file belongs to another model, IoError if it is damaged.
   CheckpointWeights(const std::string& checkpoint, const UnitGraph& graph, DType wanted);
 
   // Reads elements [begin, begin + out.size()) of a block; padding has arbitrary values. Reading more than kWeightsRange elements
@@ -34,8 +34,9 @@ class CheckpointWeights {
   const UnitGraph& graph_;
   SafetensorsReader reader_;
   PosixFile file_;
-  bool is_split_ = false;
-  bool takes_low_ = false;  // reads the low halves of split masters, too
+  StateForm form_ = StateForm::fp32;    // exact stands for compact, too: they have the same weights
+  bool takes_low_ = false;              // reads the low halves of split masters, too
+  StateKind kind_ = StateKind::weight;  // what is read
 };
 
 }  // namespace spillway

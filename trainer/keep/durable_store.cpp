@@ -144,7 +144,7 @@ std::vector<ArrayReader*> parts_of(std::span<const std::unique_ptr<ArrayReader>>
 
 StateSums write_state(std::span<const std::unique_ptr<ArrayReader>> ranks, std::uint32_t form, const std::string& file,
                       const std::function<void()>& between) {
-  if (form > static_cast<std::uint32_t>(StateForm::fp32))
+  if (form > static_cast<std::uint32_t>(StateForm::fp16))
     throw IoError(fmt::format("the store's state is of an unknown form {}", form));
   const std::size_t arrays = ranks.front()->arrays();
   std::vector<TensorToWrite> tensors;

@@ -168,8 +168,8 @@ void check_options(const ExportOptions& options, bool has_adapter) {
   if (options.merge && !has_adapter)
     throw InputError(
         fmt::format("--merge: found with a run that trains all weights ({}), allowed: with one that has adapters", options.run));
-  if (has_adapter && !options.merge && options.dtype == DType::bfloat16)
-    throw InputError("--dtype: found bf16 for an adapter, allowed: fp32; with --merge both");
+  if (has_adapter && !options.merge && options.dtype.value_or(DType::float32) != DType::float32)
+    throw InputError(fmt::format("--dtype: found {} for an adapter, allowed: fp32; with --merge all", name_of(*options.dtype)));
 }
 
 }  // namespace

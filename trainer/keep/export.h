@@ -12,11 +12,12 @@
 namespace spillway {
 
 struct ExportOptions {
-  std::string run;                    // the run directory
-  std::optional<std::int64_t> step;   // empty: the newest checkpoint
-  std::string out;                    // a directory that does not exist yet or is empty
-  std::string model;                  // present place of config.json and the tokenizer, if not the one in run.json
-  std::optional<DType> dtype;         // float32: masters; bfloat16: a bf16 run's working weights; none: the run's own type
+  std::string run;                   // the run directory
+  std::optional<std::int64_t> step;  // empty: the newest checkpoint
+  std::string out;                   // a directory that does not exist yet or is empty
+  std::string model;                 // present place of config.json and the tokenizer, if not the one in run.json
+  // float32: masters; the run's own type, which none stands for: its working weights; another: masters, rounded.
+  std::optional<DType> dtype;
   bool merge = false;                 // of a run with adapters: the model with its adapter added to it
   Bytes shard_bytes = 5'000'000'000;  // largest size of a file, unless one tensor is larger
 };

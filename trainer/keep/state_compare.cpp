@@ -41,7 +41,8 @@ ElementName name_of_element(const ParameterBlock& block, std::int64_t element) {
 
 std::optional<StateDifference> first_difference(Executor& executor, const Plan& plan, const UnitGraph& graph,
                                                 const std::string& file) {
-  constexpr std::array<const char*, kStateKinds> words = {"weight", "low half of the master", "first moment", "second moment"};
+  constexpr std::array<const char*, kStateKinds> words = {"weight", "low half of the master", "first moment", "second moment",
+                                                          "master"};
   const SafetensorsReader reader(file);
   const PosixFile data = PosixFile::open_to_read(file);
   const Arena staging(8 * kChunk, "state to compare");

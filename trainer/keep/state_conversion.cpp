@@ -6,6 +6,7 @@
 
 #include "files/json_text.h"
 #include "memory/base/bfloat16.h"
+#include "memory/base/float16.h"
 #include "memory/base/types.h"
 #include "offload/host_adamw.h"
 #include "trainer/options/flag_choices.h"
@@ -14,7 +15,8 @@
 namespace spillway {
 namespace {
 
-constexpr auto kWeight = static_cast<std::size_t>(StateKind::weight), kLow = static_cast<std::size_t>(StateKind::low);
+constexpr auto kWeight = static_cast<std::size_t>(StateKind::weight), kLow = static_cast<std::size_t>(StateKind::low),
+               kMaster = static_cast<std::size_t>(StateKind::master);
 
 template <typename T>
 const T* read(const std::byte* array) {
@@ -35,12 +37,18 @@ void convert_moment(const std::byte* in, std::byte* out, std::int64_t elements) 
 void convert_state(StateForm from, const std::array<const std::byte*, kStateKinds>& in, StateForm to,
                    const std::array<std::byte*, kStateKinds>& out, std::int64_t elements) {
   const auto master = [&](std::int64_t i) {
+    if (from == StateForm::fp16) return read<float>(in[kMaster])[i];
     return from == StateForm::fp32 ? read<float>(in[kWeight])[i]
                                    : join_master(read<BFloat16>(in[kWeight])[i], read<std::int16_t>(in[kLow])[i]);
   };
   for (std::int64_t i = 0; i < elements; ++i) {
     if (to == StateForm::fp32) {
       write<float>(out[kWeight])[i] = master(i);
+      continue;
+    }
+    if (to == StateForm::fp16) {
+      write<float>(out[kMaster])[i] = master(i);
+      write<Float16>(out[kWeight])[i] = finite_float16(master(i));
       continue;
     }
     const SplitMaster split = split_master(master(i));

@@ -104,6 +104,7 @@ std::uint64_t write_weights(Executor& executor, const UnitGraph& graph, StateFor
   auto* master = reinterpret_cast<float*>(staging.data());
   auto* high = reinterpret_cast<BFloat16*>(staging.data() + 4 * kChunk);
   auto* low = reinterpret_cast<std::int16_t*>(staging.data() + 6 * kChunk);
+  auto* half = reinterpret_cast<Float16*>(staging.data() + 4 * kChunk);
   for (int block = 0; block < static_cast<int>(graph.blocks.size()); ++block) {
     const std::int64_t all = graph.blocks[block].elements;
     const bool frozen = graph.blocks[block].frozen;
@@ -116,6 +117,13 @@ std::uint64_t write_weights(Executor& executor, const UnitGraph& graph, StateFor
       if (frozen) hasher.add(bytes_of(staging, 0, 4 * elements));
       if (form == StateForm::fp32) {
         executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 0, 4 * elements));
+        continue;
+      }
+      if (form == StateForm::fp16) {
+        for (std::int64_t i = 0; i < elements; ++i) half[i] = finite_float16(master[i]);
+        executor.write_state(block, StateKind::weight, begin, bytes_of(staging, 4 * kChunk, 2 * elements));
+        if (parts == WeightParts::master && !frozen)
+          executor.write_state(block, StateKind::master, begin, bytes_of(staging, 0, 4 * elements));
         continue;
       }
       for (std::int64_t i = 0; i < elements; ++i) high[i] = split_master(master[i]).high;
@@ -201,6 +209,8 @@ class StoredState {
     // A file of neither form is later refused for not having the wanted form.
     if (has(StateKind::weight, ElementType::f32)) {
       form_ = StateForm::fp32;
+    } else if (has(StateKind::master, ElementType::f32)) {
+      form_ = StateForm::fp16;
     } else if (has(StateKind::low, ElementType::u16)) {
       form_ = has(StateKind::m, ElementType::bf16) ? StateForm::compact : StateForm::exact;
     }
@@ -275,18 +285,24 @@ void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, co
   });
 }
 
+StateForm form_of_stored(const std::string& file, const UnitGraph& graph) {
+  return StoredState(file, graph, StateForm::fp32).form();
+}
+
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph) {
   const Arena staging(4 * kChunk, "weights that are looked at");
   bool finite = true;
   for_each_chunk(plan, graph, [&](int block, const StateArray& array, std::int64_t begin, std::int64_t elements) {
-    if (array.kind != StateKind::weight || !finite) return;
+    const bool is_weight = array.kind == StateKind::weight || array.kind == StateKind::master;
+    if (!is_weight || !finite) return;
     const bool single = array.type == DType::float32;
+    const std::uint16_t exponent = array.type == DType::float16 ? 0x7c00 : 0x7f80;
     executor.read_state(block, array.kind, begin, bytes_of(staging, 0, elements * array.each()));
     for (std::int64_t i = 0; i < elements; ++i) {
       // A number that is not finite has an exponent of all ones, in the upper half of an fp32 as in a bf16.
       const auto* halves = reinterpret_cast<const std::uint16_t*>(staging.data());
       const std::uint16_t upper = halves[single ? 2 * i + 1 : i];
-      finite &= (upper & 0x7f80) != 0x7f80;
+      finite &= (upper & exponent) != exponent;
     }
   });
   return finite;

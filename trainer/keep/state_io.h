@@ -51,7 +51,10 @@ StateSums save_held_state(const StateHold& held, const Plan& plan, const UnitGra
 // IoError if it is damaged.
 void load_state(Executor& executor, const Plan& plan, const UnitGraph& graph, const std::string& file);
 
-// Returns true if every weight is a finite number. The executor must be idle, with no update waiting.
+// The form of the file's state; fp32 if it is of none that is known.
+StateForm form_of_stored(const std::string& file, const UnitGraph& graph);
+
+// Returns true if every weight, and every master of one, is a finite number. The executor must be idle, with no update waiting.
 bool weights_are_finite(Executor& executor, const Plan& plan, const UnitGraph& graph);
 
 }  // namespace spillway

@@ -77,7 +77,9 @@ bool is_from_loaded_run(const ResolvedOptions& resolved) {
 
 }  // namespace
 
-void settle_device(ResolvedOptions& resolved, const LogSink& say) {
+namespace {
+
+void take_device(ResolvedOptions& resolved, const LogSink& say) {
   RunOptions& options = resolved.options;
   MemoryOptions& memory = options.memory;
   if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) return;
@@ -98,6 +100,13 @@ void settle_device(ResolvedOptions& resolved, const LogSink& say) {
   const bool tells = !launch || launch->rank == 0;
   options.gpu = gpu_of(gpus, options, tells ? say : LogSink());
   memory.device = DeviceChoice::cuda;
+}
+
+}  // namespace
+
+void settle_device(ResolvedOptions& resolved, const LogSink& say) {
+  take_device(resolved, say);
+  if (!resolved.options.gpu) refuse_type_of_gpus(resolved.options.precision);
 }
 
 std::unique_ptr<Device> open_device(const RunOptions& options, const ThreadPool& pool, int rank) {

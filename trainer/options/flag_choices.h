@@ -53,6 +53,11 @@ struct Names<WarmupStyle> {
   static constexpr Named<WarmupStyle> all[] = {{"linear", WarmupStyle::linear}, {"log", WarmupStyle::log}};
 };
 template <>
+struct Names<LossScalePolicy> {
+  static constexpr Named<LossScalePolicy> all[] = {{"deepspeed", LossScalePolicy::deepspeed},
+                                                   {"pytorch", LossScalePolicy::pytorch}};
+};
+template <>
 struct Names<OptimizerChoice> {
   static constexpr Named<OptimizerChoice> all[] = {{"adamw", OptimizerChoice::adamw}};
 };

@@ -82,7 +82,7 @@ constexpr ForeignFlags kTable[] = {
     // Precision.
     {"bf16 bfloat16 bf-16", "--dtype", "--dtype bf16 is the default, with fp32 master weights: there is nothing to give."},
     {"fp16 fp16-opt-level fp16-backend half-precision-backend fp16-full-eval half amp", "--dtype",
-     "This version has no fp16: --dtype bf16 (the default), which needs no loss scale, or fp32."},
+     "--dtype fp16, on --device cuda, with a loss scale; bf16 (the default) and fp32 need none."},
     {"fp32 no-mixed-precision mixed-precision torch-dtype precision params-dtype bf16-full-eval", "--dtype",
      "bf16 (the default) or fp32, for training and evaluation alike."},
     {"tf32 allow-tf32 enable-tf32 tensorcores -f", "--dtype", "bf16 (the default) or fp32, which is whole."},
@@ -91,8 +91,8 @@ constexpr ForeignFlags kTable[] = {
      "--state", "exact keeps fp32 master weights and moments in 12 bytes a parameter, compact takes 8."},
     {"fp8 fp8-format load-in-8bit load-in-4bit quantization-config use-qlora", "--dtype --state",
      "bf16 or fp32; weights are not quantised. --state compact takes 8 bytes a parameter."},
-    {"grad-scaling static-loss-scale initial-scale-power consecutive-hysteresis", "--dtype",
-     "This version has no fp16, which alone needs a loss scale: --dtype bf16 (the default) or fp32."},
+    {"grad-scaling static-loss-scale", "--loss-scale", "Of --dtype fp16: a power of two, or dynamic."},
+    {"initial-scale-power", "--initial-loss-scale", "The scale itself, not its power: 65536 for 16."},
 
     // Memory.
     {"gradient-checkpointing gradient-checkpointing-kwargs recompute-activations recompute-granularity recompute-method "

@@ -8,9 +8,6 @@ namespace spillway {
 namespace {
 
 constexpr LaterFlags kTable[] = {
-    {"loss-scale loss-scale-policy initial-loss-scale loss-scale-window hysteresis min-loss-scale",
-     "it is of --dtype fp16, which this version does not run",
-     "Use --dtype bf16 (the default) or fp32; neither needs a loss scale."},
     {"reduce-dtype", "this version's ranks add in fp32 along one tree",
      "--ranks N trains with several on this host: leave it out."},
 };

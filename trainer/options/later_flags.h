@@ -1,6 +1,6 @@
 // Flags that belong to the command's contract but that this version cannot run yet. The message refuses them by name and says
 // what this version can do.
-// Not here: flags with one value that waits, such as --dtype fp16 (validate_options.cpp refuses the value), flags of other
+// Not here: flags with one value that waits, such as --sum-groups above 1 (validate_options.cpp refuses them), flags of other
 // trainers (foreign_flags.h).
 #pragma once
 

@@ -63,8 +63,8 @@ double LrSchedule::by_deepspeed(std::int64_t step) const {
   return min_lr_ + (lr_ - min_lr_) * 0.5 * (1 + std::cos(std::numbers::pi * p));
 }
 
-double LrSchedule::lr(std::int64_t step) const {
-  if (rule_ == LrRule::deepspeed) return by_deepspeed(step);
+double LrSchedule::lr(std::int64_t step, std::int64_t skipped) const {
+  if (rule_ == LrRule::deepspeed) return by_deepspeed(step - skipped);
   if (step < warmup_) return init_ + (lr_ - init_) * static_cast<double>(step + 1) / static_cast<double>(warmup_);
   if (style_ == DecayStyle::constant) return lr_;
   if (step >= decay_end_) return min_lr_;

@@ -21,7 +21,9 @@ class LrSchedule {
   // and for wsd W > D−K; by the rule of DeepSpeed wsd, and a cosine without steps (W = D).
   LrSchedule(const ScheduleOptions& options, std::int64_t train_iters);
 
-  double lr(std::int64_t step) const;
+  // `skipped`: how many of the steps before it applied nothing (fp16's that overflowed). By the rule of DeepSpeed they do not
+  // count, as there; by our own they do.
+  double lr(std::int64_t step, std::int64_t skipped = 0) const;
 
  private:
   double by_deepspeed(std::int64_t step) const;

@@ -24,6 +24,7 @@ enum class TextEnds : std::uint8_t { both, none };
 enum class DecayStyle : std::uint8_t { constant, linear, cosine, wsd };
 enum class LrRule : std::uint8_t { spillway, deepspeed };  // lr_schedule.h says how they differ
 enum class WarmupStyle : std::uint8_t { linear, log };
+enum class LossScalePolicy : std::uint8_t { deepspeed, pytorch };
 enum class OptimizerChoice : std::uint8_t { adamw };
 enum class DeviceChoice : std::uint8_t { automatic, cpu, cuda, cpu_apart };
 enum class OrderChoice : std::uint8_t { automatic, horizontal, vertical, groups };
@@ -109,13 +110,25 @@ struct ScheduleOptions {
   WarmupStyle lr_warmup_style = WarmupStyle::linear;
 };
 
+// Of fp16 alone (loss_scale.h has the policies and the defaults of what is not given).
+struct LossScaleOptions {
+  std::optional<double> fixed;  // the scale of all steps; not given: the policy's
+  std::optional<LossScalePolicy> policy;
+  std::optional<double> initial, least;
+  std::optional<std::int64_t> window, hysteresis;
+  bool consecutive_hysteresis = false;
+  bool operator==(const LossScaleOptions&) const = default;
+};
+
 struct PrecisionOptions {
   DType dtype = DType::bfloat16;
   StateForm state = StateForm::exact;  // exact or compact; form_of() combines it with dtype
+  LossScaleOptions loss_scale;
 };
 
 // The form in which state is stored.
 inline StateForm form_of(const PrecisionOptions& precision) {
+  if (precision.dtype == DType::float16) return StateForm::fp16;
   return precision.dtype == DType::float32 ? StateForm::fp32 : precision.state;
 }
 

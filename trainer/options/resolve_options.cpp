@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +89,20 @@ void keep_one_of_alternatives(ResolvedOptions& resolved) {
     else
       options.schedule.lr_warmup_iters = 0;
   }
+}
+
+// A run of fp16 that goes on in another type leaves its loss scale behind.
+void forget_loss_scale(ResolvedOptions& resolved) {
+  constexpr const char* kFlags[] = {"loss-scale", "loss-scale-policy",      "initial-loss-scale", "loss-scale-window",
+                                    "hysteresis", "consecutive-hysteresis", "min-loss-scale"};
+  if (resolved.options.precision.dtype == DType::float16) return;
+  const auto is_said_anew = [&](const char* flag) {
+    const auto source = resolved.sources.find(flag);
+    return source != resolved.sources.end() && source->second != OptionSource::loaded_run;
+  };
+  if (std::ranges::any_of(kFlags, is_said_anew)) return;  // which is refused
+  resolved.options.precision.loss_scale = {};
+  for (const char* flag : kFlags) resolved.sources.erase(flag);
 }
 
 // A run directory has a copy of what was its standard input, and goes on with it wherever the directory lies now.
@@ -265,6 +280,7 @@ ResolvedOptions resolve_options(const RawFlags& flags) {
   apply(filed, OptionSource::config_file, config_path, resolved);
   apply(typed, OptionSource::flag, "", resolved);
   keep_one_of_alternatives(resolved);
+  forget_loss_scale(resolved);
   take_base_of_adapter(resolved.options);
   refuse_other_split(began, resolved.options);
   find_on_hub(resolved.options.model, began.model.model, is_of_loaded_run("model", resolved));

@@ -1,6 +1,7 @@
 // The flags of what is trained: model, data, batch, optimizer, learning rate, precision.
 #include "trainer/options/adapter_config.h"
 #include "trainer/options/flag_rows.h"
+#include "trainer/options/loss_scale.h"
 
 namespace spillway {
 namespace {
@@ -198,14 +199,66 @@ void add_learning_rate(std::vector<Flag>& table) {
       SET { set_choice(o.schedule.lr_rule, v); }, GET { return choice_json(o.schedule.lr_rule); });
 }
 
+double loss_scale_in(const FlagValue& value) {
+  const double scale = value.real(kLeastLossScale, Bound::included, kMostLossScale, Bound::included);
+  if (!is_loss_scale(scale)) value.refuse(value.text(), "a power of two");
+  return scale;
+}
+
+void add_loss_scale(const FlagRows& add) {
+  add(
+      "loss-scale", "dynamic|N", F::text,
+      "of --dtype fp16, what losses are multiplied by: N in every step, a power of two, or as the policy finds it (default); a "
+      "step that overflows applies nothing",
+      SET {
+        o.precision.loss_scale.fixed.reset();
+        if (v.text() != "dynamic") o.precision.loss_scale.fixed = loss_scale_in(v);
+      },
+      GET { return optional_json(o.precision.loss_scale.fixed); });
+  add(
+      "loss-scale-policy", names_of<LossScalePolicy>("|"), F::text,
+      "how the scale falls and grows: as DeepSpeed's (default), or as PyTorch's GradScaler",
+      SET {
+        LossScalePolicy policy{};
+        set_choice(policy, v);
+        o.precision.loss_scale.policy = policy;
+      },
+      GET {
+        const auto& policy = o.precision.loss_scale.policy;
+        return policy ? choice_json(*policy) : json(nullptr);
+      });
+  add(
+      "initial-loss-scale", "N", F::real, "the scale of the first step, a power of two (default: 65536)",
+      SET { o.precision.loss_scale.initial = loss_scale_in(v); }, GET { return optional_json(o.precision.loss_scale.initial); });
+  add(
+      "loss-scale-window", "N", F::integer,
+      "good steps behind which the scale is doubled (default: DeepSpeed's 1000, PyTorch's 2000)",
+      SET { o.precision.loss_scale.window = steps(v, 1); }, GET { return optional_json(o.precision.loss_scale.window); });
+  add(
+      "hysteresis", "N", F::integer, "DeepSpeed's: the N-th overflow lowers the scale (default: 2)",
+      SET { o.precision.loss_scale.hysteresis = steps(v, 1); }, GET { return optional_json(o.precision.loss_scale.hysteresis); });
+  add(
+      "consecutive-hysteresis", "", F::boolean,
+      "DeepSpeed's: only overflows with no good step between them count for --hysteresis",
+      SET { o.precision.loss_scale.consecutive_hysteresis = v.text() == "true"; },
+      GET { return o.precision.loss_scale.consecutive_hysteresis ? json(true) : json(nullptr); });
+  add(
+      "min-loss-scale", "N", F::real,
+      "DeepSpeed's: the least scale, a power of two; where it would have to be lower, training ends (default: 1)",
+      SET { o.precision.loss_scale.least = loss_scale_in(v); }, GET { return optional_json(o.precision.loss_scale.least); });
+}
+
 void add_precision(std::vector<Flag>& table) {
   const FlagRows add(table, "Precision");
   add(
-      "dtype", names_of<DType>("|"), F::text, "of the computation; this version: bf16, fp32",
+      "dtype", names_of<DType>("|"), F::text,
+      "of the computation; fp16: on --device cuda alone, with a loss scale, which bf16 and fp32 do not need",
       SET { set_choice(o.precision.dtype, v); }, GET { return choice_json(o.precision.dtype); });
   add(
-      "state", names_of<StateForm>("|", kStates), F::text, "stored weights and moments: exact 12 bytes a parameter, compact 8",
+      "state", names_of<StateForm>("|", kStates), F::text,
+      "stored weights and moments: exact 12 bytes a parameter (14 of fp16), compact 8",
       SET { set_choice(o.precision.state, v, kStates); }, GET { return choice_json(o.precision.state); });
+  add_loss_scale(add);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "memory/base/error.h"
 #include "trainer/options/flag_choices.h"
+#include "trainer/options/loss_scale.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/words/quantity.h"
 #include "trainer/words/size.h"
@@ -24,7 +25,6 @@ namespace {
 // Refuses options that this version cannot run, or that have no effect until devices have memory of their own and ranks
 // communicate.
 void refuse_what_is_not_there_yet(const RunOptions& options) {
-  if (options.precision.dtype == DType::float16) refuse_this_version("--dtype", "fp16", "bf16, fp32");
   if (options.parallel.sum_groups > 1) {
     refuse_this_version("--sum-groups", fmt::format("{}", options.parallel.sum_groups),
                         "1, gradients summed over micro-batches in their order");
@@ -133,7 +133,57 @@ void validate_rule(const ScheduleOptions& schedule) {
     throw InputError("--lr-warmup-style: found log without --lr-rule deepspeed, allowed: linear, or together with it");
 }
 
+void validate_loss_scale(const LossScaleOptions& scale) {
+  const auto refuse_with = [](std::string_view flag, bool is_given, std::string_view with, std::string_view allowed) {
+    if (is_given) throw InputError(fmt::format("--{}: found with {}, allowed: with {}", flag, with, allowed));
+  };
+  const auto refuse_all = [&](std::string_view with, std::string_view allowed) {
+    refuse_with("hysteresis", scale.hysteresis.has_value(), with, allowed);
+    refuse_with("consecutive-hysteresis", scale.consecutive_hysteresis, with, allowed);
+    refuse_with("min-loss-scale", scale.least.has_value(), with, allowed);
+  };
+  if (scale.fixed) {
+    const std::string with = fmt::format("--loss-scale {}", *scale.fixed);
+    constexpr std::string_view kDynamic = "--loss-scale dynamic";
+    refuse_with("loss-scale-policy", scale.policy.has_value(), with, kDynamic);
+    refuse_with("initial-loss-scale", scale.initial.has_value(), with, kDynamic);
+    refuse_with("loss-scale-window", scale.window.has_value(), with, kDynamic);
+    refuse_all(with, kDynamic);
+  }
+  if (scale.policy == LossScalePolicy::pytorch) refuse_all("--loss-scale-policy pytorch", "deepspeed, whose it is");
+  const double initial = initial_loss_scale(scale).scale, least = scale.least.value_or(0);
+  if (initial < least) {
+    throw InputError(fmt::format("--min-loss-scale: found {}, allowed: at most --initial-loss-scale, {}", least, initial));
+  }
+}
+
+// fp16 beside what cannot go with it, and a loss scale without fp16.
+void validate_precision(const PrecisionOptions& precision, const MemoryOptions& memory) {
+  const bool is_half = precision.dtype == DType::float16;
+  if (precision.state == StateForm::compact && precision.dtype != DType::bfloat16) {
+    throw InputError(fmt::format("--state: found compact with --dtype {}, allowed: exact (compact state stores bf16)",
+                                 name_of(precision.dtype)));
+  }
+  if (!is_half && precision.loss_scale != LossScaleOptions())
+    throw InputError(
+        fmt::format("--loss-scale and its kin: found with --dtype {}, allowed: with --dtype fp16", name_of(precision.dtype)),
+        "bf16 and fp32 have the range of every gradient and need no loss scale.");
+  if (!is_half) return;
+  validate_loss_scale(precision.loss_scale);
+  if (memory.device == DeviceChoice::cpu || memory.device == DeviceChoice::cpu_apart) refuse_type_of_gpus(precision);
+  if (memory.update == UpdateTime::in_backward) {
+    throw InputError("--update: found in-backward with --dtype fp16, allowed: auto, after, in-next-forward",
+                     "Whether a step has overflowed is known behind its backward, and then nothing of it may be applied.");
+  }
+}
+
 }  // namespace
+
+void refuse_type_of_gpus(const PrecisionOptions& precision) {
+  if (precision.dtype != DType::float16) return;
+  throw InputError("--dtype: found fp16 on the CPU, allowed there: bf16, fp32",
+                   "Every processor that runs Spillway computes in these, and neither needs a loss scale; fp16 is for GPUs.");
+}
 
 void refuse_what_needs_a_device(const MemoryOptions& memory) {
   if (memory.device == DeviceChoice::cpu_apart || memory.device == DeviceChoice::cuda) return;
@@ -166,9 +216,7 @@ void validate(RunOptions& options) {
   validate_rule(options.schedule);
   // Throws if the spans do not fit one another. The steps of epochs are known later (settle_by_data).
   if (!options.batch.epochs) (void)LrSchedule(options.schedule, options.batch.train_iters);
-  if (options.precision.dtype == DType::float32 && options.precision.state == StateForm::compact) {
-    throw InputError("--state: found compact with --dtype fp32, allowed: exact (compact state stores bf16)");
-  }
+  validate_precision(options.precision, options.memory);
   const CheckpointOptions& checkpoint = options.checkpoint;
   validate_samples(options.log);
   validate_evaluations(options);

@@ -9,6 +9,8 @@ namespace spillway {
 void validate(RunOptions& options);
 // Refuses flags that only apply to a device with memory of its own.
 void refuse_what_needs_a_device(const MemoryOptions& memory);
+// For a run on the CPU: throws InputError where its type is one that CPUs do not compute in.
+void refuse_type_of_gpus(const PrecisionOptions& precision);
 
 // Refuse options without a model, or without training data, for the commands that need them.
 void require_model(const RunOptions& options);

@@ -59,8 +59,8 @@ std::vector<Alternative> alternatives_to(const PlannedRun& run) {
   };
   const std::string_view no_clipping = "no clipping, which changes the training",
                          from_checkpoints = "a kill loses what was done since the last checkpoint";
-  const bool waits = choices.clip && choices.update != UpdateTime::in_backward && !run.request.update,
-             durable = choices.slots == 2;
+  const bool may_follow = !run.request.update && !may_overflow(choices.form),
+             waits = choices.clip && choices.update != UpdateTime::in_backward && may_follow, durable = choices.slots == 2;
   const auto stop_clipping = [](PlanRequest& request) { request.clip = false, request.update = UpdateTime::in_backward; };
   if (waits) stop_clipping(add({.flags = {"--clip-grad 0"}, .costs = std::string(no_clipping)}).request);
   if (run.request.budgets[Tier::nvme] > 0) {

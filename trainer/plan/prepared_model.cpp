@@ -12,6 +12,7 @@
 #include "trainer/machine/profile_file.h"
 #include "trainer/options/adapter_of.h"
 #include "trainer/options/model_of.h"
+#include "trainer/options/validate_options.h"
 #include "trainer/plan/saved_plan.h"
 
 namespace spillway {
@@ -63,6 +64,7 @@ ScratchBound scratch_for(const RunOptions& options, Where where, int threads) {
   const std::optional<MachineProfile> machine = machine_planned_for(options.memory);
   const bool of_gpu = options.gpu || (machine && has_devices(*machine) && !is_apart(options));
   if (of_gpu) return cuda::scratch_bytes;
+  refuse_type_of_gpus(options.precision);
   return cpu_scratch_bound(traits_for(options, where, threads));
 }
 

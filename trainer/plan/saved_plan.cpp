@@ -86,6 +86,9 @@ PlanOutcome outcome_from_file(const std::string& file, const GraphCandidates& gr
                                  name_of(request.form), request.clip ? "on" : "off"),
                      "Give train the flags that the plan was made with.");
   }
+  if (may_overflow(choices.form) && choices.update == UpdateTime::in_backward)
+    throw InputError(fmt::format("{}: choices.update is in-backward, which state of {} cannot have", file, name_of(choices.form)),
+                     std::string(kPlanWasEdited));
   PlanOutcome outcome;
   choices.gives_logits = request.gives_logits;
   Plan plan = build_schedule(graph, choices);

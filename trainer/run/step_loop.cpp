@@ -1,6 +1,9 @@
 #include "trainer/run/step_loop.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "trainer/keep/base_hash.h"
@@ -27,6 +30,8 @@ StepLoop::StepLoop(const RunOptions& options, const PreparedModel& model, const 
       plan_(plan),
       data_(data),
       schedule_(options.schedule, options.batch.train_iters),
+      scale_(options.precision.dtype == DType::float16 ? std::optional(initial_loss_scale(options.precision.loss_scale))
+                                                       : std::nullopt),
       durable_(std::move(durable)),
       team_(team.team),
       log_(log) {
@@ -108,6 +113,7 @@ std::optional<std::uint64_t> StepLoop::begin(const std::optional<LoadedCheckpoin
     if (has_frozen) base = hash;
   }
   if (base && !of_base.empty()) require_same_base(of_base, *base, options_.model.model);
+  begin_loss_scale(checkpoint);
   if (goes_on) return base;
   if (checkpoint) load_checkpoint(*checkpoint, *executor_, plan_, graph);
   if (!durable_) return base;
@@ -115,6 +121,55 @@ std::optional<std::uint64_t> StepLoop::begin(const std::optional<LoadedCheckpoin
   for (const auto& of : stores_) of->store()->keep();
   tell_others(TeamQuestion::keep_store);
   return base;
+}
+
+// Goes on with the scale of the loaded state. State of a run in another type has none.
+void StepLoop::begin_loss_scale(const std::optional<LoadedCheckpoint>& checkpoint) {
+  if (!scale_) return;
+  const bool goes_on = durable_ && durable_->from_step;
+  if (goes_on) {
+    scale_ = loss_scale_of_fp16(durable_->run_directory, *durable_->from_step);
+  } else if (checkpoint) {
+    const std::string state = checkpoint_state_file(checkpoint->path);
+    if (form_of_stored(state, model_.of(plan_).graph) == StateForm::fp16)
+      scale_ = loss_scale_of_fp16(checkpoint->path, checkpoint->step);
+  }
+  if (const std::optional<double>& fixed = options_.precision.loss_scale.fixed) scale_->scale = *fixed;
+  // Before the store has state that a kill would leave without it.
+  if (durable_ && !goes_on) write_loss_scale(durable_->run_directory, checkpoint ? checkpoint->step : 0, *scale_);
+}
+
+void StepLoop::keep_loss_scale(const std::string& directory, std::int64_t step) {
+  if (scale_)
+    scale_file_.emplace(directory, step, *scale_);
+  else
+    remove_loss_scale(directory);  // of a run that was in fp16 before
+}
+
+std::optional<double> StepLoop::loss_scale() const { return scale_ ? std::optional(last_scale_) : std::nullopt; }
+
+StepOutcome StepLoop::wait() {
+  StepOutcome outcome = executor_->wait();
+  if (scale_) judge(outcome);
+  return outcome;
+}
+
+void StepLoop::judge(StepOutcome& outcome) {
+  const LossScaleOptions& by = options_.precision.loss_scale;
+  const bool overflowed = !outcome.skipped.empty();
+  last_scale_ = scale_->scale;
+  last_skipped_ = scale_->skipped_steps;
+  // No loss is finite for being scaled otherwise: the scale acts behind it.
+  const bool is_hopeless = overflowed && by.fixed && !std::isfinite(outcome.loss);
+  const std::optional<LossScaleState> next = is_hopeless ? std::nullopt : next_loss_scale(by, *scale_, overflowed);
+  if (next) {
+    scale_ = next;
+    if (scale_file_) scale_file_->note(outcome.step, *scale_);
+    return;
+  }
+  outcome.stopped = fmt::format("{} at the loss scale {}, {}", std::exchange(outcome.skipped, {}), last_scale_,
+                                by.fixed ? "which is fixed" : "which cannot be lower");
+  executor_->flush();  // applies nothing, but an update that waits is in the way of those who look at the state
 }
 
 std::unique_ptr<CheckpointCopy> StepLoop::begin_copy(const RunDirectory& directory, std::int64_t step) {
@@ -142,19 +197,23 @@ void StepLoop::give_up_store() {
   tell_others(TeamQuestion::discard_store);
 }
 
-// A step whose update may be taken back must end before the next one begins.
-bool StepLoop::steps_overlap() const noexcept { return !speculates(plan_.choices); }
+// A step whose update may be taken back must end before the next one begins; in fp16 the next one's loss scale follows from it.
+bool StepLoop::steps_overlap() const noexcept { return !speculates(plan_.choices) && !scale_; }
 
 void StepLoop::submit(std::int64_t step) {
   const OptimizerOptions& optimizer = options_.optimizer;
+  const std::int64_t skipped = scale_ ? scale_->skipped_steps : 0;
   const StepSettings settings{.adamw = {.step = step + 1,
-                                        .lr = schedule_.lr(step),
+                                        .lr = schedule_.lr(step, skipped),
                                         .beta1 = optimizer.adam_beta1,
                                         .beta2 = optimizer.adam_beta2,
                                         .epsilon = optimizer.adam_eps,
-                                        .weight_decay = optimizer.weight_decay},
+                                        .weight_decay = optimizer.weight_decay,
+                                        .skipped = skipped},
                               .clip = optimizer.clip_grad,
-                              .counted_tokens = data_.counted_tokens(step)};
+                              .counted_tokens = data_.counted_tokens(step),
+                              .loss_scale = scale_ ? scale_->scale : 1,
+                              .skips = scale_.has_value()};
   executor_->submit(settings,
                     [&](int mb, const MicroBatchRows& rows) { data_.fill(step, mb, rows.tokens, rows.targets, rows.documents); });
 }

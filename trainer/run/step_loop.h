@@ -14,6 +14,7 @@
 #include "trainer/data/data.h"
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/checkpoint_copy.h"
+#include "trainer/keep/loss_scale_file.h"
 #include "trainer/keep/state_io.h"
 #include "trainer/options/lr_schedule.h"
 #include "trainer/plan/prepared_model.h"
@@ -53,10 +54,17 @@ class StepLoop {
   // Returns true if a step may be submitted before the one before it has ended.
   bool steps_overlap() const noexcept;
   void submit(std::int64_t step);  // `step` from 0; returns once its tokens are filled
-  StepOutcome wait() { return executor_->wait(); }
+  // Of fp16: the loss scale follows from the step. A step that was skipped and may not be counts as stopped, as nothing that a
+  // later one could do is left.
+  StepOutcome wait();
+  // Notes the loss scale's state in the run directory from now on, the present one as that after `step`; in types that have none,
+  // that a former run left none.
+  void keep_loss_scale(const std::string& directory, std::int64_t step);
+  // What the step that was waited for was scaled by; nothing in other types.
+  std::optional<double> loss_scale() const;
 
   Executor& executor() noexcept { return *executor_; }
-  double lr(std::int64_t step) const { return schedule_.lr(step); }  // step from 0
+  double lr(std::int64_t step) const { return schedule_.lr(step, last_skipped_); }  // step from 0: the one that was waited for
 
  private:
   const RunOptions& options_;
@@ -64,12 +72,18 @@ class StepLoop {
   const Plan& plan_;
   BatchSampler& data_;
   LrSchedule schedule_;
+  std::optional<LossScaleState> scale_;  // of the next step, where the run is in fp16
+  double last_scale_ = 1;                // of the step that was waited for
+  std::int64_t last_skipped_ = 0;        // steps before that one that applied nothing
+  std::optional<LossScaleFile> scale_file_;
   const std::optional<DurableSteps> durable_;
   std::vector<std::uint64_t> orphans_of(int rank, const LogSink& log) const;
   void begin_others(const TeamOfRun& team, const LogSink& log);
   void tell_others(TeamQuestion question);
   std::uint64_t write_new_state(const UnitGraph& graph, BlocksToWrite blocks);
   ExecutorOptions executor_options() const;
+  void begin_loss_scale(const std::optional<LoadedCheckpoint>& checkpoint);
+  void judge(StepOutcome& outcome);
 
   ProcessTeam* const team_;
   const LogSink log_;                                 // also called from a thread of the executor

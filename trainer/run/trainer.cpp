@@ -21,6 +21,7 @@
 #include "trainer/keep/checkpoint.h"
 #include "trainer/keep/durable_store.h"
 #include "trainer/keep/kept_input.h"
+#include "trainer/keep/loss_scale_file.h"
 #include "trainer/keep/run_directory.h"
 #include "trainer/keep/run_files.h"
 #include "trainer/keep/starting_point.h"
@@ -282,6 +283,7 @@ class TrainingRun {
           {.store_id = store_id_, .directories = paths_of(options_.memory.nvme), .ranks = plan_.choices.sharding.ranks});
     if (directory_) {
       directory_->keep();
+      loop_->keep_loss_scale(directory_->path(), start_.step);
       checkpoints_.emplace(options_.checkpoint, *directory_, *loop_, plan_, compiled_.graph, start_.saved_step);
     }
     begin_evaluations();
@@ -313,6 +315,7 @@ class TrainingRun {
     if (start_.kind != StartKind::take_over) return std::nullopt;
     progress_.message(
         fmt::format("the plan has the state elsewhere than the run's store: step {} becomes a checkpoint first", start_.step));
+    copy_loss_scale(options_.checkpoint.load, directory_->path(), start_.step);
     write_checkpoint(*directory_, start_.step, [&](const std::string& file) { return save_durable_state(*stored_, file); });
     return checkpoint_of_step(directory_->path(), start_.step);
   }
@@ -361,6 +364,10 @@ class TrainingRun {
       record.expert_entropy = mixture->load.entropy;
     }
     record.lr = loop_->lr(outcome.step - 1);
+    record.loss_scale = loop_->loss_scale();
+    if (!outcome.skipped.empty())
+      progress_.message(fmt::format("step {}: {} at the loss scale {}: nothing was applied", outcome.step, outcome.skipped,
+                                    *record.loss_scale));
     record.tokens = data_->counted_tokens(outcome.step - 1);
     record.step_s = outcome.seconds;
     record.tokens_per_s = static_cast<double>(data_->positions(outcome.step - 1)) / outcome.seconds;

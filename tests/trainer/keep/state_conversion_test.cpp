@@ -74,5 +74,19 @@ TEST(StateConversion, CompactKeepsTheWeightsAndRoundsTheMoments) {
   EXPECT_EQ(converted(converted(compact, StateForm::exact), StateForm::compact).arrays, compact.arrays);
 }
 
+TEST(StateConversion, Fp16HasTheMasterAndItsRounding) {
+  State single = of_random_numbers();
+  single.at<float>(StateKind::weight, 3) = 1e6f;  // beyond fp16's range
+  const State exact = converted(single, StateForm::exact), half = converted(exact, StateForm::fp16);
+  State halves = half;
+  for (std::int64_t i = 0; i < kElements; ++i) {
+    EXPECT_EQ(halves.at<float>(StateKind::master, i), single.at<float>(StateKind::weight, i));
+    EXPECT_EQ(halves.at<Float16>(StateKind::weight, i), finite_float16(single.at<float>(StateKind::weight, i)));
+  }
+  EXPECT_EQ(halves.at<Float16>(StateKind::weight, 3).to_float(), 65504.0f);
+  EXPECT_EQ(converted(half, StateForm::fp32).arrays, single.arrays);
+  EXPECT_EQ(converted(half, StateForm::exact).arrays, exact.arrays);
+}
+
 }  // namespace
 }  // namespace spillway

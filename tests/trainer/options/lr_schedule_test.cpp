@@ -81,6 +81,17 @@ TEST(LrSchedule, WsdDecaysOverItsLastSteps) {
   EXPECT_DOUBLE_EQ(LrSchedule(options, 100).lr(75), (1e-3 + 1e-4) / 2);
 }
 
+// As there, where an overflow leaves the schedule where it is. Ours is a function of the step alone.
+TEST(LrSchedule, DeepSpeedsLeavesOutStepsThatAppliedNothing) {
+  ScheduleOptions options = schedule(DecayStyle::linear, 5, 20);
+  EXPECT_EQ(LrSchedule(options, 20).lr(9, 3), LrSchedule(options, 20).lr(9));
+  options.lr_rule = LrRule::deepspeed;
+  const LrSchedule theirs(options, 20);
+  EXPECT_EQ(theirs.lr(9, 3), theirs.lr(6));
+  EXPECT_EQ(theirs.lr(3, 3), theirs.lr(0));
+  EXPECT_NE(theirs.lr(9, 3), theirs.lr(9));
+}
+
 TEST(LrSchedule, SpansMustFit) {
   EXPECT_REFUSED(LrSchedule(schedule(DecayStyle::cosine, 21, 20), 20), InputError,
                  "--lr-warmup-iters: found 21, allowed: at most 20");

@@ -29,7 +29,7 @@ constexpr std::string_view kCheckpoints =
     "checkpoints have all that a run needs, on any number of ranks, and spillway export writes the weights";
 constexpr std::string_view kMaster = "weights keep an fp32 master, and moments are fp32 (--state compact stores both in 8 bytes)";
 constexpr std::string_view kGroups = "--zero-group-size N has N ranks share one copy";
-constexpr std::string_view kNoFp16 = "this version has no fp16: bf16 needs no loss scale";
+constexpr std::string_view kNoAmp = "apex is not here: fp16.enabled scales losses, and bf16.enabled needs no scale";
 constexpr std::string_view kFound =
     "the planner divides the update between device and host by their speed (--update-on forces it)";
 
@@ -60,7 +60,7 @@ constexpr DeepSpeedKey kTable[] = {
     {"", "compile", K::block, F::silent},
     {"", "autotuning", K::feature, F::noted, kPlanned},
     {"", "elasticity", K::feature, F::refused, "a run goes on with other ranks by --load, at the batch size that it has"},
-    {"", "amp", K::feature, F::refused, kNoFp16},
+    {"", "amp", K::feature, F::refused, kNoAmp},
     {"", "curriculum_learning", K::feature, F::refused, kOneStep},
     {"", "data_efficiency", K::feature, F::refused, kOneStep},
     {"", "progressive_layer_drop", K::feature, F::refused, kOneStep},
@@ -108,13 +108,13 @@ constexpr DeepSpeedKey kTable[] = {
     {"", "fp16", K::block},
     {"fp16", "enabled", K::boolean},
     {"fp16", "auto_cast", K::boolean, F::silent},
-    {"fp16", "fp16_master_weights_and_grads", K::boolean, F::silent},
-    {"fp16", "consecutive_hysteresis", K::boolean, F::silent},
-    {"fp16", "loss_scale", K::real, F::silent},
-    {"fp16", "min_loss_scale", K::real, F::silent},
-    {"fp16", "initial_scale_power", K::integer, F::silent},
-    {"fp16", "loss_scale_window", K::integer, F::silent},
-    {"fp16", "hysteresis", K::integer, F::silent},
+    {"fp16", "fp16_master_weights_and_grads", K::boolean, F::noted, kMaster, "false"},
+    {"fp16", "consecutive_hysteresis", K::boolean},
+    {"fp16", "loss_scale", K::real},
+    {"fp16", "min_loss_scale", K::real},
+    {"fp16", "initial_scale_power", K::integer},
+    {"fp16", "loss_scale_window", K::integer},
+    {"fp16", "hysteresis", K::integer},
     {"", "bf16 bfloat16", K::block},
     {"bf16", "enabled", K::boolean},
     {"bf16", "check_grad_overflow", K::boolean, F::silent},

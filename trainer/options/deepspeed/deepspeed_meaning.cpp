@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "files/strict_json.h"
 #include "trainer/options/deepspeed/deepspeed_rates.h"
@@ -96,12 +98,37 @@ void read_optimizer(DeepSpeedSayings& say) {
   }
 }
 
+// The scale that is the file's in every step, or what its policy goes by; 0 stands for the policy.
+void read_loss_scale(DeepSpeedSayings& say) {
+  DeepSpeedWalk& walk = say.walk();
+  const json* const fixed = walk.find("fp16.loss_scale");
+  if (fixed != nullptr && *fixed != 0) return say.add("loss-scale", *fixed, "fp16.loss_scale");
+  if (fixed != nullptr) say.add("loss-scale", "dynamic", "fp16.loss_scale");
+  const std::string power_key = "fp16.initial_scale_power";
+  if (const json* const power = walk.find(power_key)) {
+    constexpr int kMostPower = 64;
+    if (*power < 0 || *power > kMostPower)
+      walk.refuse(power_key, shown(*power), fmt::format("0 to {}", kMostPower));
+    else
+      say.add("initial-loss-scale", std::ldexp(1.0, power->get<int>()), power_key);
+  }
+  constexpr std::pair<const char*, const char*> kSame[] = {{"loss-scale-window", "fp16.loss_scale_window"},
+                                                           {"hysteresis", "fp16.hysteresis"},
+                                                           {"consecutive-hysteresis", "fp16.consecutive_hysteresis"},
+                                                           {"min-loss-scale", "fp16.min_loss_scale"}};
+  for (const auto& [flag, key] : kSame) {
+    if (const json* const value = walk.find(key)) say.add(flag, *value, key);
+  }
+}
+
 // Without a block, or with "auto", the type is that of --dtype; DeepSpeed takes fp32 where both blocks are off.
 void read_precision(DeepSpeedSayings& say) {
   const bool fp16 = say.boolean("fp16.enabled"), bf16 = say.boolean("bf16.enabled");
   DeepSpeedWalk& walk = say.walk();
   if (fp16 && bf16) return walk.refuse("fp16.enabled", "true together with bf16.enabled", "one of them");
-  if (fp16) return walk.refuse("fp16.enabled", "true", "false, as this version has no fp16: bf16 needs no loss scale");
+  if (fp16) say.add("dtype", "fp16", "fp16.enabled");
+  const bool by_flag = walk.is_automatic("fp16.enabled") && say.beside().options.precision.dtype == DType::float16;
+  if (fp16 || by_flag) return read_loss_scale(say);
   if (bf16) return say.add("dtype", "bf16", "bf16.enabled");
   if (walk.is_automatic("fp16.enabled") || walk.is_automatic("bf16.enabled")) return;
   if (walk.has("bf16.enabled")) return say.add("dtype", "fp32", "bf16.enabled");

@@ -170,6 +170,40 @@ TEST(DeepSpeed, PrecisionFollowsTheBlocks) {
   EXPECT_EQ(refusal_of(R"({"fp16": {"enabled": false}})", {"--dtype", "bf16"}), "");
 }
 
+TEST(DeepSpeed, Fp16ScalesLosses) {
+  const auto scale = [](const char* text, const std::vector<std::string>& flags = {}) {
+    const RunOptions options = options_by(text, flags);
+    EXPECT_EQ(options.precision.dtype, DType::float16);
+    return options.precision.loss_scale;
+  };
+  EXPECT_EQ(scale(R"({"fp16": {"enabled": true}})"), LossScaleOptions());
+  EXPECT_EQ(scale(R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": "auto"}})"), LossScaleOptions());
+  const LossScaleOptions all{.initial = 0x1p20, .least = 0.5, .window = 100, .hysteresis = 3, .consecutive_hysteresis = true};
+  const char* const text = R"({"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 20, "loss_scale_window": 1e2,
+      "hysteresis": 3, "consecutive_hysteresis": "true", "min_loss_scale": 0.5}})";
+  EXPECT_EQ(scale(text), all);
+  // A fixed scale leaves the rest without effect, as there.
+  EXPECT_EQ(scale(R"({"fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 16, "hysteresis": 2}})"),
+            LossScaleOptions{.fixed = 128});
+  // "auto" takes the type of --dtype, and then the scale; a block that is off says nothing.
+  const char* const automatic = R"({"fp16": {"enabled": "auto", "hysteresis": 4}})";
+  EXPECT_EQ(scale(automatic, {"--dtype", "fp16"}), LossScaleOptions{.hysteresis = 4});
+  EXPECT_EQ(options_by(automatic).precision.loss_scale, LossScaleOptions());
+  EXPECT_EQ(options_by(R"({"fp16": {"enabled": false, "loss_scale": 128}})").precision.loss_scale, LossScaleOptions());
+  for (const auto& [bad, part] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"fp16": {"enabled": true, "loss_scale": 1000}})", "fp16.loss_scale: found \"1000\", allowed: a power of two"},
+           {R"({"fp16": {"enabled": true, "loss_scale": -1}})", "fp16.loss_scale: found \"-1\""},
+           {R"({"fp16": {"enabled": true, "initial_scale_power": 65}})", "fp16.initial_scale_power: found 65, allowed: 0 to 64"},
+           {R"({"fp16": {"enabled": true, "initial_scale_power": -1}})", "fp16.initial_scale_power: found -1"},
+           {R"({"fp16": {"enabled": true, "hysteresis": 0}})", "fp16.hysteresis: found \"0\""},
+           {R"({"fp16": {"enabled": true, "loss_scale_window": 1.5}})", "fp16.loss_scale_window: found 1.5"},
+           {R"({"fp16": {"enabled": true, "min_loss_scale": 3}})", "fp16.min_loss_scale: found \"3\", allowed: a power of two"},
+           {R"({"fp16": {"enabled": true, "dynamic_loss_scale": true}})", "\"fp16.dynamic_loss_scale\": found a key"}})
+    EXPECT_THAT(refusal_of(bad), HasSubstr(part)) << bad;
+  EXPECT_THAT(refusal_of(text, {"--hysteresis", "5"}), HasSubstr("fp16.hysteresis: makes --hysteresis 3, but 5 was given"));
+  EXPECT_THAT(refusal_of(R"({"fp16": {"enabled": true}})", {"--dtype", "bf16"}), HasSubstr("fp16.enabled: makes --dtype fp16"));
+}
+
 TEST(DeepSpeed, WhatHasNoMeaningIsNotedOnceWithTheReason) {
   const std::vector<std::string> notes =
       resolved_of(R"({"zero_optimization": {"overlap_comm": true, "sub_group_size": 1e9}, "aio": {"queue_depth": 8, "depth": 1},
