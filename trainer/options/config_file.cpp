@@ -154,7 +154,8 @@ ConfigFile parse_yaml_config(std::string_view text, const std::string& origin) {
 ConfigFile read_config_file(const std::string& path, std::string_view flag) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
-    throw InputError(fmt::format("{}: found no file {}, allowed: a JSON or YAML file of options", flag, path));
+    throw InputError(fmt::format("{}: found no file {}, allowed: {}", flag, path,
+                                 flag == "--load" ? "that of a run" : "a JSON or YAML file of options"));
   if (path.ends_with(".yaml") || path.ends_with(".yml")) return parse_yaml_config(read_text_file(path, kLargestYaml), path);
   return parse_config_text(read_text_file(path, kLargestFile), path);
 }
