@@ -60,6 +60,7 @@ constexpr ForeignFlags kTable[] = {
     {"lr-wsd-decay-style", "--lr-decay-style", "wsd decays linearly, over its last --lr-wsd-decay-iters."},
     {"learning-rate-decay-frac final-learning-rate-frac cosine-min-lr-ratio -q", "--min-lr",
      "A rate, not a fraction: the fraction x --lr."},
+    {"eta-min", "--min-lr", ""},
     {"warmup-min-lr warmup-min-ratio", "--lr-warmup-init", "A rate, not a share of --lr."},
     {"warmup-type", "--lr-warmup-style", "log goes with --lr-rule deepspeed."},
     {"warmup-max-lr decay-lr cos-min-ratio", "--lr --min-lr --lr-decay-style",
@@ -96,8 +97,8 @@ constexpr ForeignFlags kTable[] = {
      "exp-avg-sq-dtype main-grads-dtype use-precision-aware-optimizer",
      "--state", "exact keeps fp32 master weights and moments in 12 bytes a parameter, compact takes 8."},
     {"fp8 fp8-* load-in-8bit load-in-4bit quantization quantization-* double-quantization quantize-moe-experts qat use-qlora "
-     "gptq "
-     "qlora-sharded-model-loading bnb-config-kwargs model-quantization-config model-quantization-config-kwargs",
+     "quant-config gptq gptq-* qlora-sharded-model-loading bnb-config-kwargs model-quantization-config "
+     "model-quantization-config-kwargs",
      "--dtype --state", "bf16 or fp32; weights are not quantised. --state compact takes 8 bytes a parameter."},
     {"grad-scaling static-loss-scale initial-scale-power consecutive-hysteresis", "--dtype",
      "This version has no fp16, which alone needs a loss scale: --dtype bf16 (the default) or fp32."},
@@ -143,8 +144,8 @@ constexpr ForeignFlags kTable[] = {
      "use-megatron-bridge megatron-bridge-args use-hyper-parallel hyper-parallel-*",
      "--device-memory --nvme --ranks", kOneDevice},
     {"num-gpus num-nodes nnodes nproc-per-node num-processes world-size rank local-rank master-addr master-port hostfile "
-     "rdzv-endpoint rdzv-backend node-rank gpus-per-node ddp use-ray ray-* resources-per-worker accelerator-config -pn -pr "
-     "-pg",
+     "rdzv-endpoint rdzv-backend node-rank gpus-per-node ddp use-ray ray-* resources-per-worker accelerator-config dist-config "
+     "num-machines machine-rank same-network compute-environment distributed-type main-training-function -pn -pr -pg",
      "--ranks",
      "--ranks N starts N ranks on this host, as threads of one process. torchrun, mpirun and srun start them as processes, on "
      "several hosts, too: their own flags stand before the program, and --ranks is left out."},
@@ -249,7 +250,8 @@ constexpr ForeignFlags kTable[] = {
      "heads-k-stride large-head-attention fused-attn-kernel gemma4-hybrid-attn-impl experts-implementation lora-mlp-kernel "
      "lora-qkv-kernel lora-o-kernel lora-embedding-kernel chunked-cross-entropy chunked-cross-entropy-num-chunks tiled-mlp "
      "tiled-mlp-* use-unsloth enable-liger-kernel use-kernels use-v1-kernels use-onebitllms scaling-softmax scaling-softmax-* "
-     "plugins use-kt kt-* llama4-linearized-experts use-cache deepcompile trainer-cls",
+     "plugins use-kt kt-* llama4-linearized-experts use-cache deepcompile trainer-cls cut-cross-entropy use-scattermoe "
+     "use-sonicmoe kernel-config model-class",
      "", kNothingToTune},
     {"strict debug axolotl-config-path is-falcon-derived-model is-llama-derived-model is-mistral-derived-model "
      "is-qwen-derived-model is-preprocess print-param-status label-names",
@@ -293,7 +295,7 @@ constexpr ForeignFlags kTable[] = {
     {"-g", "--sample-tokens", ""},
     {"do-sample temperature top-p top-k num-beams max-new-tokens repetition-penalty length-penalty skip-special-tokens "
      "generate-samples num-generation-samples generation-* eval-max-new-tokens eval-num-beams predict-with-generate "
-     "infer-backend infer-dtype use-kv-cache vllm vllm-* sglang-* gradio-*",
+     "sample-backend infer-backend infer-dtype use-kv-cache vllm vllm-* sglang-* gradio-*",
      "--sample-interval --sample-prompt --sample-tokens",
      "Samples during training are greedy; spillway generate draws from a run or a model."},
     {"enable-torch-profiler profiler-* profile-modules", "",

@@ -200,7 +200,7 @@ TEST(YamlConfig, EveryKeyThatOtherTrainersDeclareIsAnswered) {
   std::ifstream file(SPILLWAY_TEST_DATA "/foreign_keys/names.json");
   const nlohmann::json names = nlohmann::json::parse(file);
   std::size_t seen = 0;
-  for (const char* trainer : {"hugging_face", "axolotl", "llama_factory"}) {
+  for (const char* trainer : {"hugging_face", "axolotl", "llama_factory", "their_examples"}) {
     for (const std::string name : names.at(trainer)) {
       const std::string dashed = with_dashes(name);
       const bool is_answered =
