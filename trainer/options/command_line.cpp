@@ -166,7 +166,9 @@ void CommandLine::add_run_flags(RawFlags& flags) {
 }
 
 void CommandLine::add_config_flags(RawFlags& flags) {
-  add_collected("config", flags, "read options from a JSON file with keys of the flags' names; a flag wins")
+  add_collected(
+      "config", flags,
+      "read options from a JSON file, or from YAML if its name ends in .yaml or .yml, with keys of the flags' names; a flag wins")
       .type_name("FILE")
       ->group("Configuration");
   add_collected("deepspeed-config", flags,

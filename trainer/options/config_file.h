@@ -1,5 +1,5 @@
-// Reads a configuration file: its keys are flag names, and each value is checked for its type and turned into the texts that the
-// flag's setter reads.
+// Reads a configuration file, JSON or YAML: its keys are flag names, and each value is checked for its type and turned into the
+// texts that the flag's setter reads.
 // Not here: the order in which files and flags win (resolve_options).
 #pragma once
 
@@ -10,11 +10,20 @@
 
 namespace spillway {
 
-// Refuses text that is not one JSON object, unknown keys (with the nearest known key), doubled keys, wrong types and null.
-// `origin` is for messages.
-std::map<std::string, std::vector<std::string>> parse_config_text(std::string_view text, const std::string& origin);
+struct ConfigFile {
+  std::map<std::string, std::vector<std::string>> given;  // texts, by flag name
+  std::map<std::string, std::string> places;              // "c.yaml: line 3: lr", by flag name, for messages
+};
 
-// Reads the text from a file. If the file does not exist, throws an InputError that names `flag`.
-std::map<std::string, std::vector<std::string>> read_config_file(const std::string& path, std::string_view flag);
+// JSON. Refuses text that is not one object, unknown keys (with ours for those of other trainers, or the nearest known key),
+// doubled keys, wrong types and null. `origin` is for messages.
+ConfigFile parse_config_text(std::string_view text, const std::string& origin);
+
+// The same of YAML: one block of keys. Numbers, true and false stand without quotes; a word without quotes is a text, too.
+ConfigFile parse_yaml_config(std::string_view text, const std::string& origin);
+
+// Reads the text from a file: YAML if its name ends in .yaml or .yml, else JSON. If the file does not exist, throws an InputError
+// that names `flag`.
+ConfigFile read_config_file(const std::string& path, std::string_view flag);
 
 }  // namespace spillway

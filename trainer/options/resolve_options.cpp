@@ -36,14 +36,24 @@ void refuse_what_json_cannot_hold(const std::vector<std::string>& texts, const s
   }
 }
 
-void apply(const Given& given, OptionSource source, std::string_view origin, ResolvedOptions& resolved) {
-  for (const auto& [name, texts] : given) {
-    const Flag* flag = find_flag(name);
-    SPILLWAY_CHECK(flag != nullptr, "no row for the flag {}", name);
-    const std::string where = source == OptionSource::flag ? "--" + name : fmt::format("{}: {}", origin, name);
-    refuse_what_json_cannot_hold(texts, where);
-    flag->set(resolved.options, FlagValue(where, texts));
-    resolved.sources[name] = source;
+// `where` begins messages.
+void apply_one(const std::string& name, const std::vector<std::string>& texts, OptionSource source, const std::string& where,
+               ResolvedOptions& resolved) {
+  const Flag* flag = find_flag(name);
+  SPILLWAY_CHECK(flag != nullptr, "no row for the flag {}", name);
+  refuse_what_json_cannot_hold(texts, where);
+  flag->set(resolved.options, FlagValue(where, texts));
+  resolved.sources[name] = source;
+}
+
+void apply_flags(const Given& typed, ResolvedOptions& resolved) {
+  for (const auto& [name, texts] : typed) apply_one(name, texts, OptionSource::flag, "--" + name, resolved);
+}
+
+void apply_file(const ConfigFile& file, OptionSource source, ResolvedOptions& resolved) {
+  for (const auto& [name, texts] : file.given) {
+    const auto place = file.places.find(name);
+    apply_one(name, texts, source, place == file.places.end() ? name : place->second, resolved);
   }
 }
 
@@ -197,19 +207,18 @@ void find_copies(ResolvedOptions& resolved) {
 }
 
 // DeepSpeed's JSON is read with the other files and flags in sight: they fill what it leaves to "auto".
-void apply_deepspeed(const std::string& path, const Given& filed, const std::string& config_path, const Given& typed,
-                     ResolvedOptions& resolved) {
+void apply_deepspeed(const std::string& path, const ConfigFile& filed, const Given& typed, ResolvedOptions& resolved) {
   ResolvedOptions beside = resolved;
-  apply(filed, OptionSource::config_file, config_path, beside);
-  apply(typed, OptionSource::flag, "", beside);
+  apply_file(filed, OptionSource::config_file, beside);
+  apply_flags(typed, beside);
   const auto is_given = [&](std::string_view flag) {
-    return filed.contains(std::string(flag)) || typed.contains(std::string(flag));
+    return filed.given.contains(std::string(flag)) || typed.contains(std::string(flag));
   };
   DeepSpeedFile file = read_deepspeed_file(path, {beside.options, is_given});
   resolved.notes = std::move(file.notes);
   for (const DeepSpeedSays& said : file.says) {
     const OptionSource source = said.by_default ? OptionSource::deepspeed_default : OptionSource::deepspeed_file;
-    apply({{said.flag, said.texts}}, source, path, resolved);
+    apply_one(said.flag, said.texts, source, fmt::format("{}: {}", path, said.flag), resolved);
   }
 }
 
@@ -252,33 +261,32 @@ void use_one_rank(RunOptions& options) { options.parallel = {.threads = options.
 
 ResolvedOptions resolve_options(const RawFlags& flags) {
   Given typed = flags.given;
-  Given filed;
-  std::string config_path, deepspeed_path;
+  ConfigFile filed;
+  std::string deepspeed_path;
   if (const auto deepspeed = typed.find("deepspeed-config"); deepspeed != typed.end()) {
     deepspeed_path = FlagValue("--deepspeed-config", deepspeed->second).text();
     typed.erase(deepspeed);
   }
   if (const auto config = typed.find("config"); config != typed.end()) {
-    config_path = FlagValue("--config", config->second).text();
-    filed = read_config_file(config_path, "--config");
+    filed = read_config_file(FlagValue("--config", config->second).text(), "--config");
     typed.erase(config);
   }
 
   ResolvedOptions resolved;
-  const Given& load_from = typed.contains("load") ? typed : filed;
+  const Given& load_from = typed.contains("load") ? typed : filed.given;
   if (const auto load = load_from.find("load"); load != load_from.end()) {
     const std::string directory = FlagValue("--load", load->second).text();
-    Given loaded = read_config_file(directory + "/run.json", "--load");
-    loaded.erase("load");  // the run that this run was loaded from
-    add_choices_of_earlier_versions(loaded);
-    loaded["save"] = {directory};
-    apply(loaded, OptionSource::loaded_run, directory + "/run.json", resolved);
+    ConfigFile loaded = read_config_file(directory + "/run.json", "--load");
+    loaded.given.erase("load");  // the run that this run was loaded from
+    add_choices_of_earlier_versions(loaded.given);
+    loaded.given["save"] = {directory};
+    apply_file(loaded, OptionSource::loaded_run, resolved);
   }
   find_kept_input(resolved.options.data, resolved.options.checkpoint.save);
   const RunOptions began = resolved.options;
-  if (!deepspeed_path.empty()) apply_deepspeed(deepspeed_path, filed, config_path, typed, resolved);
-  apply(filed, OptionSource::config_file, config_path, resolved);
-  apply(typed, OptionSource::flag, "", resolved);
+  if (!deepspeed_path.empty()) apply_deepspeed(deepspeed_path, filed, typed, resolved);
+  apply_file(filed, OptionSource::config_file, resolved);
+  apply_flags(typed, resolved);
   keep_one_of_alternatives(resolved);
   forget_loss_scale(resolved);
   take_base_of_adapter(resolved.options);
@@ -303,9 +311,9 @@ std::string to_json_text(const RunOptions& options) { return json_text(to_json(o
 
 RunOptions options_from_json_text(std::string_view text, const std::string& origin) {
   ResolvedOptions resolved;
-  Given given = parse_config_text(text, origin);
-  add_choices_of_earlier_versions(given);
-  apply(given, OptionSource::config_file, origin, resolved);
+  ConfigFile file = parse_config_text(text, origin);
+  add_choices_of_earlier_versions(file.given);
+  apply_file(file, OptionSource::config_file, resolved);
   find_on_hub(resolved.options.model, {}, true);
   validate(resolved.options);
   return resolved.options;

@@ -29,6 +29,11 @@ std::string listed(std::string_view names) {
   return text;
 }
 
+// A flag of one letter has no near names.
+std::string nearest_to(const UnknownFlag& unknown) {
+  return unknown.name.starts_with('-') ? "" : nearest_name(unknown.name, unknown.known);
+}
+
 }  // namespace
 
 InputError refusal_of(const UnknownFlag& unknown, std::string_view where) {
@@ -43,9 +48,19 @@ InputError refusal_of(const UnknownFlag& unknown, std::string_view where) {
     return InputError(foreign->ours.empty() ? message : fmt::format("{}; here it is {}", message, listed(foreign->ours)),
                       std::string(foreign->how));
   }
-  // A flag of one letter has no near names.
-  const std::string nearest = unknown.name.starts_with('-') ? "" : nearest_name(unknown.name, unknown.known);
+  const std::string nearest = nearest_to(unknown);
   return InputError(message, nearest.empty() ? unknown.help : fmt::format("did you mean --{}?", nearest));
+}
+
+std::string short_answer_to(const UnknownFlag& unknown) {
+  const std::string dashed = with_dashes(unknown.name);
+  if (find_later_flag(dashed) != nullptr) return "in a later version";
+  if (dashed != unknown.name && std::ranges::find(unknown.known, dashed) != unknown.known.end()) return "written " + dashed;
+  const ForeignFlags* foreign = find_foreign_flag(dashed);
+  if (foreign != nullptr && is_of_use(*foreign, unknown.known))
+    return foreign->ours.empty() ? "leave it out" : listed(foreign->ours);
+  const std::string nearest = nearest_to(unknown);
+  return nearest.empty() ? "unknown" : nearest + "?";
 }
 
 }  // namespace spillway

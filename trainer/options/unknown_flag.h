@@ -21,4 +21,7 @@ struct UnknownFlag {
 // `where` begins the message, as in "c.json: "; it may be empty.
 InputError refusal_of(const UnknownFlag& unknown, std::string_view where = {});
 
+// The same in a few words, for lists: "--lr", "written adam-eps", "leave it out", "in a later version", "lr?" or "unknown".
+std::string short_answer_to(const UnknownFlag& unknown);
+
 }  // namespace spillway

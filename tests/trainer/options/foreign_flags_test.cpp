@@ -75,9 +75,41 @@ TEST(ForeignFlags, TheTablesAgreeWithOurFlags) {
   }
 }
 
+// "galore-*" stands for all names that begin so: none of ours may, and a whole name has its own answer first.
+TEST(ForeignFlags, BeginningsTakeNoneOfOurs) {
+  int beginnings = 0;
+  for (const ForeignFlags& row : foreign_flags()) {
+    for (const std::string& name : words(row.names)) {
+      if (!name.ends_with('*')) continue;
+      ++beginnings;
+      const std::string beginning = name.substr(0, name.size() - 1);
+      EXPECT_TRUE(beginning.ends_with('-')) << name;
+      for (const std::string& ours : flag_names()) EXPECT_FALSE(ours.starts_with(beginning)) << ours;
+    }
+  }
+  EXPECT_GT(beginnings, 10);
+  EXPECT_EQ(find_foreign_flag("wandb_entity"), find_foreign_flag("wandb-*"));
+  EXPECT_THAT(find_foreign_flag("sample_packing_bin_size")->ours, HasSubstr("--packing"));
+  EXPECT_NE(find_foreign_flag("eval_on_start"), find_foreign_flag("eval_on_each_dataset"));
+  EXPECT_EQ(find_foreign_flag("wandb"), find_foreign_flag("wandb-*"));
+  EXPECT_EQ(find_foreign_flag("galoree"), nullptr);
+}
+
+TEST(ForeignFlags, ValuesAreOfFlagsOfOurs) {
+  for (const ForeignValues& row : foreign_values()) {
+    EXPECT_NE(find_flag(row.name), nullptr) << row.name;
+    EXPECT_TRUE(row.how.ends_with('.')) << row.how;
+    EXPECT_TRUE(row.ours.starts_with("--")) << row.ours;
+    for (const std::string& value : words(row.values)) EXPECT_EQ(find_foreign_value(row.name, value), &row) << value;
+    EXPECT_EQ(find_foreign_value(row.name, ""), nullptr);
+  }
+  EXPECT_EQ(find_foreign_value("optimizer", "adamw"), nullptr);
+  EXPECT_EQ(find_foreign_value("optimizer", "sg"), nullptr);
+}
+
 // Flags named in the sentences must be ours, too.
 TEST(ForeignFlags, SentencesNameNoFlagThatIsNotThere) {
-  const std::set<std::string> of_commands = {"config", "deepspeed-config", "step"};
+  const std::set<std::string> of_commands = {"config", "deepspeed-config", "merge", "step"};
   const auto check = [&](std::string_view text) {
     for (std::string word : words(text)) {
       while (!word.empty() && std::string("([,.;:)").find(word.back()) != std::string::npos) word.pop_back();
@@ -88,6 +120,10 @@ TEST(ForeignFlags, SentencesNameNoFlagThatIsNotThere) {
   };
   for (const ForeignFlags& row : foreign_flags()) check(row.how);
   for (const LaterFlags& row : later_flags()) check(row.instead);
+  for (const ForeignValues& row : foreign_values()) {
+    check(row.ours);
+    check(row.how);
+  }
 }
 
 const std::pair<const char*, const char*> kAnswers[] = {

@@ -377,7 +377,9 @@ TEST(Options, HostileFiles) {
       {"\xff{}", "not valid JSON"},
       {R"({"config": "x.json"})", "unknown key"},
       {R"({"learning_rate": 1})", "unknown key \"learning_rate\"; here it is --lr"},
-      {R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}})", "; here it is --global-batch-size"},
+      {R"({"train_batch_size": 8})", "unknown key \"train_batch_size\"; here it is --global-batch-size"},
+      {R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}})",
+       "found 2 keys that are not read here: \"train_batch_size\" (--global-batch-size); \"zero_optimization\" (--zero-stage)"},
       {R"({"reduce_dtype": "bf16"})", "--reduce-dtype: this version's ranks add in fp32"},
       {R"({"print-config": true})", "unknown key"},
   };
