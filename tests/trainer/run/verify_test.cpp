@@ -100,6 +100,8 @@ TEST(NameOfElementTest, FollowsThePiecesAndTheirLayout) {
       {.tensor = "b", .file_shape = {10, 20}, .row_begin = 5, .column_begin = 4, .rows = 5, .columns = 6, .begin = 64});
   block.pieces.push_back(
       {.tensor = "c", .file_shape = {6, 3}, .layout = FileLayout::transposed, .rows = 3, .columns = 6, .begin = 128});
+  block.pieces.push_back(
+      {.tensor = "d", .file_shape = {12, 3}, .row_begin = 1, .row_step = 2, .rows = 6, .columns = 3, .begin = 192});
   const auto at = [&](std::int64_t element) { return name_of_element(block, element); };
   EXPECT_EQ(at(7).tensor, "a");
   EXPECT_THAT(at(7).at, testing::ElementsAre(7));
@@ -107,6 +109,7 @@ TEST(NameOfElementTest, FollowsThePiecesAndTheirLayout) {
   EXPECT_EQ(at(64 + 7).tensor, "b");
   EXPECT_THAT(at(64 + 7).at, testing::ElementsAre(6, 5));
   EXPECT_THAT(at(128 + 8).at, testing::ElementsAre(2, 1));
+  EXPECT_THAT(at(192 + 7).at, testing::ElementsAre(5, 1));
 }
 
 TEST_F(VerifyTest, APlanThatStopsIsNotVerified) {
