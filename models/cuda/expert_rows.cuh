@@ -86,7 +86,7 @@ struct WeighRows {
 
 // sums (=|+=) the rows of x, each times its place's weight where there are weights. A thread has a column, and goes through the
 // rows in their order. Written sums are followed by zeros up to a multiple of kPieceAlignment.
-SPILLWAY_GPU inline std::int64_t padded_columns(std::int64_t columns) { return (columns + 63) / 64 * 64; }
+constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + 63) / 64 * 64; }
 template <typename T>
 struct SumRows {
   static constexpr int kThreads = kPointwiseThreads;

@@ -169,9 +169,18 @@ constexpr Tolerance kBFloat16Mixture = {.largest_logit = HUGE_VAL,
                                         .curve = 4 * kEpsilon,
                                         .parameters = kEpsilon / 2};
 
+// And gates at their limits have a gradient or none. PyTorch's own bf16 is 13 % from a norm and 4.5 % from that of a router's
+// final biases, 6 % and 0.4 % in the worst of the other mixtures.
+constexpr Tolerance kBFloat16Clamped = [] {
+  Tolerance allow = kBFloat16Mixture;
+  allow.last_norm *= 2, allow.parameters *= 12;
+  return allow;
+}();
+
 // Two cases amplify rounding more than that: PyTorch's own bf16 is 0.19 and 0.06 from their worst gradients in fp32 (0.03 to 0.06
 // in the other cases), and 4.4 % from the first norm of SmolLM3's five layers.
 Tolerance in_bfloat16(const std::string& name) {
+  if (name == "gpt_oss") return kBFloat16Clamped;
   if (GoldenCase(name).config.experts > 0) return kBFloat16Mixture;
   const double times = name == "smollm3" ? 4 : name == "gemma3_wrapper" ? 1.5 : 1;
   Tolerance allow = kBFloat16;
