@@ -371,7 +371,7 @@ TEST_P(GoldenParameters, NormsAfterTraining) {
   for (const auto& [tensor, norm] : norms.items()) {
     if (!squares.contains(tensor) && numbers.contains("untrained_tensors")) continue;
     const double error = std::abs(std::sqrt(squares[tensor]) / norm.get<double>() - 1);
-    EXPECT_LE(error, has_key_bias(tensor) ? 1e-3 : 1e-4) << tensor;
+    EXPECT_LE(error, has_key_bias(tensor) ? 2e-3 : 1e-4) << tensor;
     if (!has_key_bias(tensor)) worst = std::max(worst, error);
   }
   std::printf("%s: parameter norms within %.1e\n", GetParam().c_str(), worst);
