@@ -118,7 +118,7 @@ class Tile {
   }
 
  private:
-  // What the up product reads: the norm of x in a room, or x itself.
+  // The input of the up product: the norm of x in a room, or x itself.
   enum class Again { no, yes };  // from the statistics
   Place normed(PassDraft& pass, Again again) const {
     const Place x = value_place(values_.input.value);

@@ -12,8 +12,7 @@ struct StepSettings {
   AdamWSettings adamw;              // but for the clip factor, which the step finds, and the seed, which is the run's
   double clip = 0;                  // of the norm; 0: off; must be off or on as in the plan
   std::int64_t counted_tokens = 1;  // positions with loss in all micro-batches, whose mean is the loss; no update divides by it
-  // What the gradients are multiplied by until the norm and the updates, which divide by it; a power of two, so that no bit is
-  // lost. Of fp16.
+  // A factor of the gradients in fp16, until the norm and the updates divide by it; a power of two, so that no bit is lost.
   double loss_scale = 1;
   // True: where the loss or a gradient is not finite, the step applies nothing and the run goes on (StepOutcome::skipped); else
   // the run stops.

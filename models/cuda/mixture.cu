@@ -66,7 +66,7 @@ class Pieces {
                 const std::byte* bias = nullptr) const {
     with_.gemm.run(spec, adds, {.a = a, .b = b, .bias = bias, .c = c, .workspace = with_.scratch});
   }
-  // Where an expert's weights lie; biases are null where there are none.
+  // An expert's weights on the device; biases are null where there are none.
   struct Weights {
     const std::byte *up, *down, *up_bias, *down_bias;
   };

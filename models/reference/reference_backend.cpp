@@ -177,7 +177,7 @@ class Reference {
       return static_cast<std::size_t>(((b * s.keys + j) * s.kv_heads + head / (s.heads / s.kv_heads)) * s.head_dim);
     };
     for_queries(s, [&](std::int64_t b, std::int64_t head, std::int64_t t) {
-      // What a query gives to keys is told by lse, which may count more than the keys: a sink.
+      // lse tells how a query weighs its keys. It counts the sink, too, where there is one.
       const Weights w = weights_of(s, k, b, head, t, floats(k.lse)[(b * s.heads + head) * s.queries + t]);
       const std::int64_t q_at = query(s, k.q, b, head, t), do_at = query(s, k.d_o, b, head, t);
       std::vector<double> dp;

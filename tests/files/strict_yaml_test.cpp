@@ -19,7 +19,7 @@ using testing::StartsWith;
 
 YamlValue read(std::string_view text) { return parse_strict_yaml(text, "c.yaml"); }
 
-// What is said of it; empty if it is accepted.
+// The message that refuses it; empty if it is accepted.
 std::string refusal(std::string_view text) {
   try {
     (void)read(text);
@@ -153,7 +153,7 @@ TEST(StrictYaml, RefusesWithTheLine) {
   EXPECT_THAT(refusal("\xff\xfe\x61\x00"), HasSubstr("found"));
 }
 
-// What a value is called is short, whatever it is.
+// The words for a value are short, however long it is.
 TEST(StrictYaml, ShowsValues) {
   const YamlValue whole = read("a: ~\nb: x\nc: [1, 2]\nd: {e: 1}\nf: " + std::string(500, 'x') + "\n");
   EXPECT_EQ(shown(whole.values[0]), "null");

@@ -161,7 +161,7 @@ TEST(Planner, HasStateTwiceOnlyWhereAllFits) {
   EXPECT_LE(once.plan->peak[Tier::nvme], request.budgets[Tier::nvme]);
 }
 
-// Whether a step overflows is known only behind its backward. The same request in other forms updates within it.
+// A step's overflow is known only behind its backward, so fp16 is not updated within it, as other forms are.
 TEST(Planner, WhatMayOverflowIsNotUpdatedInTheBackward) {
   const Graphs graphs;
   PlanRequest request{.budgets = {{Tier::device, kMiB}, {Tier::nvme, kGiB}}, .micro_batches = 2, .clip = false};
