@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "memory/base/types.h"
+#include "memory/plan/unit.h"
 
 namespace spillway::ops {
 
@@ -61,6 +62,9 @@ constexpr std::int64_t piece_of(std::int64_t left) {
   return rows;
 }
 
+// Elements with the room up to the next tensor's begin.
+constexpr std::int64_t padded(std::int64_t elements) { return round_up(elements, kPieceAlignment); }
+
 // Tensors of one expert lie together: gate [I,H] and up [I,H], which are one matrix, then down [H,I]; where there are biases,
 // that of gate and up [2I], then that of down [H]; then comes the next expert. Each begins at a multiple of kPieceAlignment.
 struct ExpertsShape {
@@ -72,10 +76,10 @@ struct ExpertsShape {
   bool biased = false;
   bool is_shared() const { return first == router.experts; }
   // Elements from an expert's begin to its down matrix, to its biases, and to the next expert.
-  std::int64_t down() const { return round_up(2 * width * hidden, 64); }
-  std::int64_t up_bias() const { return down() + round_up(width * hidden, 64); }
-  std::int64_t down_bias() const { return up_bias() + (biased ? round_up(2 * width, 64) : 0); }
-  std::int64_t stride() const { return down_bias() + (biased ? round_up(hidden, 64) : 0); }
+  std::int64_t down() const { return padded(2 * width * hidden); }
+  std::int64_t up_bias() const { return down() + padded(width * hidden); }
+  std::int64_t down_bias() const { return up_bias() + (biased ? padded(2 * width) : 0); }
+  std::int64_t stride() const { return down_bias() + (biased ? padded(hidden) : 0); }
   std::int64_t most_rows() const { return piece_of(router.rows); }  // of a piece
   friend bool operator==(const ExpertsShape&, const ExpertsShape&) = default;
 };

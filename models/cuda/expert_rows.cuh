@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "models/cuda/pointwise.cuh"
+#include "models/routing.h"
 
 namespace spillway::cuda {
 
@@ -86,7 +87,6 @@ struct WeighRows {
 
 // sums (=|+=) the rows of x, each times its place's weight where there are weights. A thread has a column, and goes through the
 // rows in their order. Written sums are followed by zeros up to a multiple of kPieceAlignment.
-constexpr std::int64_t padded_columns(std::int64_t columns) { return (columns + 63) / 64 * 64; }
 template <typename T>
 struct SumRows {
   static constexpr int kThreads = kPointwiseThreads;
@@ -99,7 +99,7 @@ struct SumRows {
 
   SPILLWAY_GPU void operator()(const Gpu& gpu) const {
     const std::int64_t column = gpu.block() * kThreads + gpu.thread();
-    if (column >= padded_columns(columns) || (adds && column >= columns)) return;
+    if (column >= ops::padded(columns) || (adds && column >= columns)) return;
     float sum = adds ? gpu.load(sums + column) : 0.0f;
     for (std::int64_t row = 0; row < used && column < columns; ++row) {
       const float factor = weights == nullptr ? 1.0f : gpu.load(weights + gpu.load(places + row));

@@ -59,7 +59,7 @@ class Pieces {
   void sum(const std::int32_t* places, std::int64_t used, std::int64_t columns, const float* weights, const Place& x, float* sums,
            bool adds) const {
     with_type(type_, [&]<typename T>(std::type_identity<T>) {
-      launch_over(with_, round_up(columns, 64), SumRows<T>{used, columns, places, weights, at<T>(with_, x), sums, adds});
+      launch_over(with_, ops::padded(columns), SumRows<T>{used, columns, places, weights, at<T>(with_, x), sums, adds});
     });
   }
   void multiply(const ops::GemmSpec& spec, bool adds, const std::byte* a, const std::byte* b, std::byte* c,

@@ -78,7 +78,7 @@ void sum_rows(const ThreadPool& pool, std::int64_t used, std::int64_t columns, c
   for_rows(pool, (columns + task_columns - 1) / task_columns, 1, [&](std::int64_t task) HWY_ATTR {
     const std::int64_t first = task * task_columns, count = std::min(task_columns, columns - first);
     float* const to = sums + first;
-    if (how == Store::write) std::fill_n(to, first + count == columns ? round_up(columns, 64) - first : count, 0.0f);
+    if (how == Store::write) std::fill_n(to, first + count == columns ? padded(columns) - first : count, 0.0f);
     for (std::int64_t i = 0; i < used; ++i) {
       const Float factor = splat(weights == nullptr ? 1.0f : weights[places[i]]);
       const E* const row = x + i * columns + first;
